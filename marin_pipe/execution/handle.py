@@ -1,0 +1,181 @@
+"""Handles: `Step`, a computation asked for; `StepPath`, a path inside its output. Both are immutable and run nothing."""
+
+import posixpath
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Union
+
+from pydantic_core import core_schema
+
+from marin_pipe.execution.errors import GraphError
+from marin_pipe.execution.identity import compute_key
+from marin_pipe.execution.layout import name_problem, step_directory
+from marin_pipe.execution.resources import CPU, GPU, TPU, Resource
+
+if TYPE_CHECKING:
+    from marin_pipe.execution.binding import Bound
+    from marin_pipe.execution.step import StepFunction
+
+T = TypeVar("T")
+SourcePolicy = Literal["warn", "rerun", "ignore"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Retry:
+    """Try again after a failure: at most `times` more tries, only for errors that are instances of `on`."""
+
+    times: int = 0
+    on: tuple[type[BaseException], ...] = (Exception,)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Pin:
+    """Serve a step from `url` instead of running it."""
+
+    url: str
+    reason: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class Options:
+    """How a step runs. None of it bears identity."""
+
+    resources: tuple[Resource, ...] = (CPU(),)
+    """Alternatives in order of preference."""
+    environment: Mapping[str, str] = field(default_factory=dict)
+    retry: Retry = Retry()
+    timeout_s: float | None = None
+    source_policy: SourcePolicy | None = None
+    """None: what the launch says (`--source`, default "warn")."""
+    pin: Pin | None = None
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Step(Generic[T]):
+    """One call of a `@step` function, not yet run. Two handles of one name and key are one step of a graph."""
+
+    function: "StepFunction[T]"
+    bound: "Bound"
+    name: str
+    version: str
+    key: str
+    options: Options = Options()
+
+    @property
+    def directory(self) -> str:
+        """Where the output lies, relative to the root: `<name>-<first 16 hex of key>`."""
+        return step_directory(self.name, self.key)
+
+    def __truediv__(self, path: str) -> "StepPath":
+        """`step / "train"`: a path inside this step's output, as an argument of another step."""
+        return StepPath(step=self, path=normalise_sub_path(path, step=self.name))
+
+    def named(self, name: str) -> "Step[T]":
+        """The same computation under another display name (and directory)."""
+        problem = name_problem(name)
+        if problem:
+            raise GraphError(f"a step cannot be named {name!r}: {problem}", next="choose another name in .named(...)")
+        return replace(self, name=name)
+
+    def on(self, *resources: Resource) -> "Step[T]":
+        """Ask for a machine; several asks are alternatives in order of preference."""
+        if not resources or not all(isinstance(r, CPU | GPU | TPU) for r in resources):
+            raise GraphError(f"step {self.name}: .on() takes CPU, GPU or TPU asks, got {resources!r}")
+        return self._with(resources=resources)
+
+    def environment(self, variables: Mapping[str, str]) -> "Step[T]":
+        """Environment variables that act at process start; the step gets a process of its own."""
+        wrong = [k for k, v in variables.items() if not isinstance(k, str) or not isinstance(v, str)]
+        if wrong:
+            raise GraphError(f"step {self.name}: .environment() takes text values; {wrong[0]!r} is not text")
+        return self._with(environment={**self.options.environment, **variables})
+
+    def retry(self, *, times: int, on: tuple[type[BaseException], ...] | type[BaseException] = Exception) -> "Step[T]":
+        """Try at most `times` more times after an error of the classes `on`."""
+        classes = on if isinstance(on, tuple) else (on,)
+        if times < 0 or not all(isinstance(c, type) and issubclass(c, BaseException) for c in classes):
+            raise GraphError(f"step {self.name}: .retry(times={times!r}, on={on!r}) takes a count and exception classes")
+        return self._with(retry=Retry(times=times, on=classes))
+
+    def timeout(self, *, hours: float = 0, minutes: float = 0, seconds: float = 0) -> "Step[T]":
+        """Stop the step after this long; a timeout is a failure."""
+        total = timedelta(hours=hours, minutes=minutes, seconds=seconds).total_seconds()
+        if total <= 0:
+            raise GraphError(f"step {self.name}: .timeout() must be longer than 0 s, got {total} s")
+        return self._with(timeout_s=total)
+
+    def source_policy(self, policy: SourcePolicy) -> "Step[T]":
+        """What to do on a hit whose source differs: "warn" (serve and say so), "rerun" or "ignore"."""
+        if policy not in ("warn", "rerun", "ignore"):
+            raise GraphError(f"step {self.name}: source policy {policy!r} must be 'warn', 'rerun' or 'ignore'")
+        return self._with(source_policy=policy)
+
+    def pinned_to(self, url: str, *, reason: str) -> "Step[T]":
+        """Serve this step from an existing output directory instead of running it."""
+        if not reason.strip():
+            raise GraphError(f"step {self.name}: .pinned_to() needs a reason: it is shown in plans and records")
+        return self._with(pin=Pin(url=url, reason=reason))
+
+    def versioned(self, version: str) -> "Step[T]":
+        """A new identity on purpose: the version enters the key."""
+        if not isinstance(version, str) or not version:
+            raise GraphError(f"step {self.name}: .versioned({version!r}) takes a non-empty text")
+        key = compute_key(self.function.name, version, self.bound.canonical)
+        return replace(self, version=version, key=key)
+
+    def load(self, *, root: str | None = None) -> T:
+        """The committed result, with `.path` set. Raises `MissingOutput` if there is none."""
+        from marin_pipe.execution.load import load_step
+
+        return load_step(self, root=root)
+
+    def _with(self, **changes: Any) -> "Step[T]":
+        return replace(self, options=replace(self.options, **changes))
+
+    def __canonical__(self) -> Any:
+        return {"$step": self.key}
+
+    def __repr__(self) -> str:
+        return f"Step({self.directory})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.is_instance_schema(cls)
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class StepPath:
+    """A path inside a step's output; the body receives it as a UPath."""
+
+    step: Step[Any]
+    path: str
+
+    def __truediv__(self, path: str) -> "StepPath":
+        return StepPath(step=self.step, path=normalise_sub_path(f"{self.path}/{path}", step=self.step.name))
+
+    def __canonical__(self) -> Any:
+        return {"$step": self.step.key, "path": self.path}
+
+    def __repr__(self) -> str:
+        return f"StepPath({self.step.directory} / {self.path})"
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
+        return core_schema.is_instance_schema(cls)
+
+
+Ref = Union[T, Step[T], StepPath]
+"""`corpus: Ref[Documents]` on a field of a dataclass or model: a value, or the step (or path in a step) that makes it."""
+
+
+def normalise_sub_path(path: str, *, step: str) -> str:
+    """A relative path without "." parts; ".." and absolute paths are errors. "." is the whole output."""
+    if not isinstance(path, str):
+        raise GraphError(f"step {step}: `step / {path!r}` takes text")
+    if path.startswith("/") or ".." in path.split("/"):
+        raise GraphError(
+            f"step {step}: `step / {path!r}` must stay inside the step's output",
+            why='absolute paths and ".." could read files no record names',
+        )
+    return posixpath.normpath(path)
