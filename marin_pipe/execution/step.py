@@ -41,6 +41,14 @@ class StepFunction(Generic[T]):
         return self.fn.__module__
 
     @property
+    def module_name(self) -> str:
+        """The module's name for records: a script's file name without ".py" instead of `__main__`."""
+        if self.module != "__main__":
+            return self.module
+        location = self.location
+        return location.module or os.path.splitext(os.path.basename(location.file))[0]
+
+    @property
     def qualname(self) -> str:
         return self.fn.__qualname__
 

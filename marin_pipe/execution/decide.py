@@ -1,0 +1,119 @@
+"""The rules of reuse, as pure functions of records: is a commit current, and what would its step's build key be."""
+
+import hashlib
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from marin_pipe.execution.errors import IdentityConflict
+from marin_pipe.execution.handle import SourcePolicy, Step
+from marin_pipe.execution.identity import canonical_json
+from marin_pipe.execution.records import FileEntry, Served
+from marin_pipe.execution.source import Fingerprint, changed_parts
+
+Cause = Literal["new", "withdrawn", "input", "source", "forced"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Stale:
+    """A commit that may not be served, and why."""
+
+    cause: Cause
+    why: str
+    inputs: tuple[str, ...] = ()
+    """Directories of the inputs whose bytes changed."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Current:
+    """A commit that is served. `notes` are what the user should know all the same."""
+
+    notes: tuple[str, ...] = ()
+
+
+def assess(
+    step: Step[Any],
+    commit: Served,
+    *,
+    input_digests: Mapping[str, str],
+    source: Fingerprint,
+    policy: SourcePolicy,
+) -> Current | Stale:
+    """Whether `commit` is current.
+
+    Args:
+        input_digests: output digest of the current commit of each input that has one, by the input's key. An input
+            without a commit does not make its consumer stale.
+
+    Raises:
+        IdentityConflict: another function, with other source, made the output.
+    """
+    record = commit.record
+    moved = record.module != step.function.module_name
+    drifted = record.source.digest != source.digest
+    if moved and drifted:
+        raise IdentityConflict(
+            f"step {step.name}: its output was made by {record.module}.{record.function}, not by "
+            f"{step.function.module_name}.{step.function.qualname}",
+            why=f"both have the identity name {record.function!r}, but their modules and their source differ",
+            next="give this one a name with @step(name=...), a new identity with .versioned(...), or declare the "
+            "output equivalent with `adopt`",
+        )
+    changed = tuple(
+        use.directory
+        for use in record.inputs
+        if input_digests.get(use.key, use.output_digest) != use.output_digest
+    )
+    if changed:
+        names = ", ".join(sorted({use.name for use in record.inputs if use.directory in changed}))
+        return Stale(cause="input", why=f"because of {names}: its output changed", inputs=changed)
+    if not drifted or policy == "ignore":
+        return Current()
+    what = "; ".join(changed_parts(record.source.parts, source.parts)) or "source changed"
+    if policy == "rerun":
+        return Stale(cause="source", why=f"source changed: {what}")
+    return Current(notes=(f"source changed since it was built: {what}",))
+
+
+def own_arguments(canonical: Mapping[str, Any], digests: Mapping[str, str]) -> Any:
+    """The arguments with every upstream key replaced by the digest of the output it stands for.
+
+    Args:
+        digests: output digest by upstream key.
+    """
+    return _replace_steps(canonical, digests)
+
+
+def _replace_steps(value: Any, digests: Mapping[str, str]) -> Any:
+    if isinstance(value, Mapping):
+        if "$step" in value:
+            replaced: dict[str, Any] = {"$output": digests[value["$step"]]}
+            if "path" in value:
+                replaced["path"] = value["path"]
+            return replaced
+        return {name: _replace_steps(item, digests) for name, item in value.items()}
+    if isinstance(value, list):
+        return [_replace_steps(item, digests) for item in value]
+    return value
+
+
+def build_key(step: Step[Any], *, digests: Mapping[str, str], source_digest: str) -> str:
+    """sha256 of what decides the bytes of an output: function, version, own arguments, source, input digests."""
+    arguments = own_arguments(step.bound.canonical, digests)
+    text = canonical_json(
+        {"function": step.function.name, "version": step.version, "arguments": arguments, "source": source_digest}
+    )
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def seed(step: Step[Any], *, digests: Mapping[str, str]) -> int:
+    """A 63-bit seed that changes with the function, its arguments and its inputs' bytes, and with nothing else."""
+    arguments = own_arguments(step.bound.canonical, digests)
+    text = canonical_json({"function": step.function.name, "arguments": arguments})
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
+
+
+def output_digest(manifest: tuple[FileEntry, ...], result: Any) -> str:
+    """sha256 over the data files and the returned value; logs, metrics and times do not count."""
+    text = canonical_json({"files": [[f.path, f.size, f.digest] for f in manifest], "result": result})
+    return hashlib.sha256(text.encode()).hexdigest()
