@@ -4,10 +4,10 @@ A backend method makes one try and raises an error of `errors.py`; a failure tha
 connection) is raised as `Transient`. Keys are relative to the root, "/"-separated, without "." or ".." parts.
 """
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Protocol
+from typing import Any, Protocol
 
 from marin_storage.errors import StorageError
 
@@ -57,6 +57,9 @@ class Backend(Protocol):
     parallelism: int
     """Requests worth keeping in flight: 1 on a local disk, 64 on an object store."""
 
+    storage_options: Mapping[str, Any]
+    """What fsspec needs to open the same store."""
+
     def read(self, key: str, *, version: str | None = None) -> Blob:
         """The whole object; with `version`, those bytes or `Conflict`."""
         ...
@@ -78,21 +81,23 @@ class Backend(Protocol):
         ...
 
     def replace(self, key: str, data: bytes, *, version: str, durable: bool) -> str:
-        """Write if the present version is `version` (compare-and-swap)."""
+        """Write if the present version is `version` (compare-and-swap), else (or if absent) `Conflict`."""
         ...
 
     def write(self, key: str, data: bytes) -> str:
         """Write whatever is there; readers see the old or the new bytes."""
         ...
 
-    def delete(self, key: str, *, version: str | None = None) -> None: ...
+    def delete(self, key: str, *, version: str | None = None) -> None:
+        """Remove; absent is no error. With `version`: only that version, else (or if absent) `Conflict`."""
+        ...
 
     def delete_tree(self, prefix: str) -> int:
         """Remove everything below `prefix`; returns the number of objects removed."""
         ...
 
     def digest(self, key: str) -> str:
-        """`"<algorithm>:<hex>"` of the content: the store's own checksum where it is one of the content, else sha256."""
+        """`"<algorithm>:<hex>"` of the content: the store's checksum where it is one of the bytes, else sha256."""
         ...
 
     def upload(self, source: Path, key: str) -> None:

@@ -1,0 +1,37 @@
+"""Object-storage primitives: atomic create, compare-and-swap, listing and digests on disk, GCS, S3 and memory."""
+
+from marin_storage.backend import Backend, Blob, Entry, Listing, Transient
+from marin_storage.errors import (
+    AlreadyExists,
+    Conflict,
+    NotFound,
+    OutOfSpace,
+    PermissionDenied,
+    StorageError,
+    Unavailable,
+    UnknownOutcome,
+    Unsuitable,
+)
+from marin_storage.open import open_store
+from marin_storage.retry import RetryPolicy
+from marin_storage.store import Store
+
+__all__ = [
+    "AlreadyExists",
+    "Backend",
+    "Blob",
+    "Conflict",
+    "Entry",
+    "Listing",
+    "NotFound",
+    "OutOfSpace",
+    "PermissionDenied",
+    "RetryPolicy",
+    "StorageError",
+    "Store",
+    "Transient",
+    "Unavailable",
+    "UnknownOutcome",
+    "Unsuitable",
+    "open_store",
+]

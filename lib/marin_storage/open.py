@@ -1,0 +1,59 @@
+"""From a URL to a `Store`."""
+
+import os
+import re
+from urllib.parse import unquote, urlsplit
+
+from marin_storage.backend import Backend
+from marin_storage.errors import Unsuitable
+from marin_storage.local import LocalBackend
+from marin_storage.retry import RetryPolicy
+from marin_storage.store import Store
+
+_SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
+
+
+def open_store(url: str, *, retry: RetryPolicy | None = None) -> Store:
+    """The store at a path, `file://`, `memory://`, `gs://` or `s3://` URL. Reads and writes nothing.
+
+    Raises `Unsuitable` for any other scheme.
+    """
+    policy = retry or RetryPolicy()
+    return Store(_open_backend(url, policy), retry=policy)
+
+
+def _open_backend(url: str, policy: RetryPolicy) -> Backend:
+    match = _SCHEME.match(url)
+    if match is None:
+        if not url:
+            raise Unsuitable("the storage root is empty. Give a directory, or a gs://, s3:// or memory:// URL.")
+        return LocalBackend(os.path.abspath(os.path.expanduser(url)))
+    scheme, rest = match[1].lower(), url[match.end() :].strip("/")
+    if scheme == "file":
+        parts = urlsplit(url)
+        if parts.netloc not in ("", "localhost"):
+            raise Unsuitable(f"{url!r} names the host {parts.netloc!r}: file:// reaches this machine only.")
+        return LocalBackend(os.path.abspath(unquote(url[match.end() + len(parts.netloc) :])))
+    if scheme == "memory":
+        from marin_storage.memory import MemoryBackend
+
+        return MemoryBackend(rest)
+    if scheme in ("gs", "gcs"):
+        from marin_storage.gcs import GcsBackend
+
+        return GcsBackend(*_bucket_and_prefix(url, rest), try_s=policy.try_s)
+    if scheme in ("s3", "s3a"):
+        from marin_storage.s3 import S3Backend
+
+        return S3Backend(*_bucket_and_prefix(url, rest), try_s=policy.try_s)
+    raise Unsuitable(
+        f"{url!r}: {scheme}:// cannot be a storage root, because it has no atomic create-if-absent that this project "
+        f"knows. Give a directory, or a gs://, s3:// or memory:// URL."
+    )
+
+
+def _bucket_and_prefix(url: str, rest: str) -> tuple[str, str]:
+    bucket, _, prefix = rest.partition("/")
+    if not bucket:
+        raise Unsuitable(f"{url!r} names no bucket. Write it as scheme://bucket/prefix.")
+    return bucket, prefix
