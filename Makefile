@@ -50,7 +50,7 @@ check-types: ; $(call timed,$(BIN)/mypy)
 check-test-types: ; $(call timed,$(BIN)/mypy --config-file tests/mypy.ini --cache-dir .mypy_cache/tests)
 check-format: ; $(call timed,$(BIN)/ruff format --quiet --diff .)
 check-lint: ; $(call timed,$(BIN)/ruff check --quiet .)
-check-imports: ; $(call timed,$(BIN)/lint-imports)
+check-imports: ; $(call timed,$(BIN)/lint-imports --no-logo)
 # ruff's S rules report every severity and are silenced line by line; bandit is the second opinion on what matters most.
 check-security: ; $(call timed,$(BIN)/bandit --quiet --severity-level medium --configfile pyproject.toml --recursive marin_pipe lib experiments)
 check-repository: ; $(call timed,$(BIN)/python -m pytest -q -p no:cacheprovider tests/test_repository.py)

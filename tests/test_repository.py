@@ -99,7 +99,9 @@ def test_lock_never_installs_torch(lock: Path) -> None:
 @pytest.mark.parametrize(("lock", "extras"), [("run", {"demo"}), ("dev", {"dev"}), ("slow", {"dev", "slow"})])
 def test_lock_satisfies_pyproject(lock: str, extras: set[str]) -> None:
     pins: dict[str, set[Version]] = {}
-    for name, version in re.findall(r"^([a-z0-9.-]+)==([^\s;]+)", (ROOT / f"requirements/{lock}.lock").read_text(), re.M):
+    for name, version in re.findall(
+        r"^([a-z0-9.-]+)==([^\s;]+)", (ROOT / f"requirements/{lock}.lock").read_text(), re.M
+    ):
         pins.setdefault(name, set()).add(Version(version))
     for requirement in wanted_requirements(extras):
         locked = pins.get(requirement.name.lower().replace("_", "-"))
