@@ -157,16 +157,20 @@ def test_python_files_are_of_readable_size() -> None:
 
 
 def test_every_test_checks_something() -> None:
-    idle = []
-    for name in python_files():
-        if not Path(name).name.startswith("test_"):
-            continue
-        tree = ast.parse(text_of(name) or "", filename=name)
-        for node in ast.walk(tree):
-            if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef) and node.name.startswith("test_"):
-                if not any(map(is_check, ast.walk(node))):
-                    idle.append(f"{name}:{node.lineno}: {node.name}")
+    idle = [
+        f"{name}:{function.lineno}: {function.name}"
+        for name in python_files()
+        if Path(name).name.startswith("test_")
+        for function in functions_of_tests(name)
+        if not any(map(is_check, ast.walk(function)))
+    ]
     assert idle == []
+
+
+def functions_of_tests(name: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef]:
+    nodes = ast.walk(ast.parse(text_of(name) or "", filename=name))
+    functions = [node for node in nodes if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)]
+    return [function for function in functions if function.name.startswith("test_")]
 
 
 def is_check(node: ast.AST) -> bool:

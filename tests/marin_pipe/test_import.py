@@ -5,10 +5,9 @@ import sys
 
 import pytest
 
-HEAVY = {
-    "asyncio", "boto3", "botocore", "draccus", "flax", "fsspec", "gcsfs", "jax", "numpy", "pandas", "ray", "rich", "s3fs",
-    "torch", "transformers", "upath",
-}  # fmt: skip
+HEAVY = set(
+    "asyncio boto3 botocore draccus flax fsspec gcsfs jax numpy pandas ray rich s3fs torch transformers upath".split()
+)
 
 
 @pytest.mark.parametrize("module", ["marin_pipe", "marin_storage", "marin_pipe.cli.main"])
