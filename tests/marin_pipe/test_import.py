@@ -5,9 +5,9 @@ import sys
 
 import pytest
 
-HEAVY = set(
-    "asyncio boto3 botocore draccus flax fsspec gcsfs jax numpy pandas ray rich s3fs torch transformers upath".split()
-)
+STORAGE = {"boto3", "botocore", "fsspec", "gcsfs", "s3fs", "upath"}
+COMPUTE = {"flax", "jax", "numpy", "pandas", "ray", "torch", "transformers"}
+HEAVY = STORAGE | COMPUTE | {"asyncio", "draccus", "rich"}
 
 
 @pytest.mark.parametrize("module", ["marin_pipe", "marin_storage", "marin_pipe.cli.main"])
