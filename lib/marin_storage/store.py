@@ -6,6 +6,7 @@ reading back: bodies of conditional writes are unique (they carry a nonce), so e
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, ParamSpec, TypeVar
 
@@ -38,6 +39,10 @@ class Store:
 
     def __repr__(self) -> str:
         return f"Store({self.url!r})"
+
+    def with_deadline(self, total_s: float) -> "Store":
+        """The same store for calls that are worth nothing after `total_s` seconds (a heartbeat)."""
+        return Store(self.backend, retry=replace(self._policy, total_s=total_s, try_s=min(total_s, self._policy.try_s)))
 
     def read(self, key: str, *, version: str | None = None) -> Blob:
         """The whole object; with `version`, exactly that version or `Conflict`. `NotFound` if absent."""
@@ -156,11 +161,13 @@ class Store:
         check_prefix(key)
         local = self.backend.local_path(key)
         if local is not None:
-            return UPath(local)
-        return UPath(f"{self.url}/{key}" if key else self.url, **self.backend.storage_options)
+            path: UPath = UPath(local)
+        else:
+            path = UPath(f"{self.url}/{key}" if key else self.url, **self.backend.storage_options)
+        return path
 
     def map(self, function: Callable[[Item], Result], items: Iterable[Item]) -> list[Result]:
-        """`[function(item) for item in items]`, `parallelism` at a time. The first error stops the rest and is raised."""
+        """`[function(item) for item in items]`, `parallelism` at a time. The first error stops the rest."""
         items = list(items)
         if self.parallelism == 1 or len(items) < 2:
             return [function(item) for item in items]

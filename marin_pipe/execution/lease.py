@@ -118,6 +118,8 @@ class Watch:
     """Judges whether an owner is alive by how long its lease stays unchanged, by this process's own clock."""
 
     def __init__(self) -> None:
+        self.dead_version: str | None = None
+        """Version of the lease whose owner is believed dead."""
         self._version: str | None = None
         self._since = 0.0
 
@@ -126,7 +128,10 @@ class Watch:
         now = boottime()
         if taken.version != self._version:
             self._version, self._since = taken.version, now
-        return owner_is_dead(taken.lease) or now - self._since >= taken.lease.ttl_s
+        if owner_is_dead(taken.lease) or now - self._since >= taken.lease.ttl_s:
+            self.dead_version = taken.version
+            return True
+        return False
 
 
 def acquire(

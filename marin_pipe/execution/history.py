@@ -1,0 +1,90 @@
+"""Earlier outputs: finding them under a root, and the nearest one to a step that has none."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass, field
+from typing import Any
+
+from marin_pipe.execution.difference import Change, difference
+from marin_pipe.execution.handle import Step
+from marin_pipe.execution.layout import PROJECT, STEP_DIRECTORY
+from marin_pipe.execution.observe import NOTHING, Observation, observe
+from marin_pipe.execution.records import Served
+from marin_storage import Store
+
+NEAREST_LIMIT = 64
+"""Earlier outputs of one name that are compared: each costs two requests."""
+
+
+def step_directories(store: Store, *, below: str = "") -> list[str]:
+    """Every step directory under a root, sorted. Never looks inside one."""
+    found: list[str] = []
+    level = [below]
+    while level:
+        listings = store.map(store.list_directory, level)
+        deeper = []
+        for prefix, listing in zip(level, listings, strict=True):
+            for name in listing.directories:
+                path = f"{prefix}/{name}" if prefix else name
+                if STEP_DIRECTORY.match(name):
+                    found.append(path)
+                elif path != PROJECT:
+                    deeper.append(path)
+        level = deeper
+    return sorted(found)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Earlier:
+    """An earlier output of a step's name, and what differs from it."""
+
+    directory: str
+    commit: Served
+    changes: tuple[Change, ...]
+    """Differences of the function, version and arguments, old to new."""
+
+
+@dataclass(kw_only=True)
+class History:
+    """Looks up earlier outputs; listings and commits are read once."""
+
+    store: Store
+    _names: dict[str, list[str]] = field(default_factory=dict)
+    _seen: dict[str, Observation] = field(default_factory=dict)
+
+    def outputs(self, name: str) -> list[str]:
+        """Step directories of the outputs named `name`."""
+        parent, _, last = name.rpartition("/")
+        if parent not in self._names:
+            self._names[parent] = list(self.store.list_directory(parent).directories)
+        matches = (STEP_DIRECTORY.match(directory) for directory in self._names[parent])
+        return [f"{parent}/{m[0]}" if parent else m[0] for m in matches if m is not None and m["name"] == last]
+
+    def observe(self, directory: str) -> Observation:
+        if directory not in self._seen:
+            self._seen[directory] = observe(self.store, directory)
+        return self._seen[directory]
+
+    def nearest(self, step: Step[Any]) -> Earlier | None:
+        """The committed output of the same name with the fewest differences; the later built of two equally near."""
+        found: list[tuple[int, float, Earlier]] = []
+        candidates = [d for d in self.outputs(step.name) if d != step.directory][:NEAREST_LIMIT]
+        missing = [directory for directory in candidates if directory not in self._seen]
+        self._seen.update(zip(missing, self.store.map(lambda d: observe(self.store, d), missing), strict=True))
+        for directory in candidates:
+            commit = self._seen.get(directory, NOTHING).commit
+            if commit is None:
+                continue
+            earlier = Earlier(directory=directory, commit=commit, changes=tuple(identity_changes(commit, step)))
+            built = commit.record.usage.ended if commit.record.usage else 0.0
+            found.append((len(earlier.changes), -built, earlier))
+        return min(found, key=lambda item: item[:2])[2] if found else None
+
+
+def identity_changes(commit: Served, step: Step[Any]) -> Iterator[Change]:
+    """What differs between a recorded identity and a step's: function, version, then arguments."""
+    record = commit.record
+    if record.function != step.function.name:
+        yield Change(path="function", old=record.function, new=step.function.name)
+    if record.version != step.version:
+        yield Change(path="version", old=record.version, new=step.version)
+    yield from difference(record.arguments, step.bound.canonical)

@@ -1,0 +1,62 @@
+"""The record of a launch (what was asked for, when, by whom) and the labels that follow its targets."""
+
+import secrets
+import time
+from collections.abc import Mapping
+from typing import Any
+
+from marin_pipe.execution.graph import Graph
+from marin_pipe.execution.layout import launches_directory
+from marin_pipe.execution.records import Launch, LaunchStep, Provenance, encode, parse
+from marin_storage import Store
+
+
+def new_run_id() -> str:
+    """Sorts by time, unique by its random part: `20260630-142501-9f3c2a`."""
+    return f"{time.strftime('%Y%m%d-%H%M%S', time.gmtime())}-{secrets.token_hex(3)}"
+
+
+def make_launch(
+    graph: Graph, *, run: str, experiment: str, description: str, config: Any, provenance: Provenance
+) -> Launch:
+    return Launch(
+        run=run,
+        experiment=experiment,
+        created=time.time(),
+        description=description,
+        config=config,
+        targets={name: node.directory for name, node in graph.targets.items()},
+        steps=tuple(
+            LaunchStep(
+                name=node.name,
+                key=node.step.key,
+                directory=node.directory,
+                function=node.step.function.name,
+                inputs=tuple(upstream.directory for upstream in node.inputs),
+            )
+            for node in graph.nodes
+        ),
+        provenance=provenance,
+    )
+
+
+def write_launch(store: Store, launch: Launch) -> None:
+    store.create(f"{launches_directory(launch.experiment)}/{launch.run}.json", encode(launch))
+
+
+def list_launches(store: Store, experiment: str) -> list[str]:
+    """Run ids of an experiment, newest first."""
+    names = [entry.key.rpartition("/")[2] for entry in store.list_directory(launches_directory(experiment)).files]
+    return sorted((name.removesuffix(".json") for name in names if name.endswith(".json")), reverse=True)
+
+
+def read_launch(store: Store, experiment: str, run: str) -> Launch:
+    key = f"{launches_directory(experiment)}/{run}.json"
+    launch: Launch = parse(Launch, store.read(key).data, key=key)
+    return launch
+
+
+def is_latest(store: Store, experiment: str, targets: Mapping[str, str]) -> bool:
+    """Whether the newest launch on record asked for exactly these outputs."""
+    runs = list_launches(store, experiment)
+    return bool(runs) and read_launch(store, experiment, runs[0]).targets == dict(targets)

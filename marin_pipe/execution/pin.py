@@ -1,0 +1,81 @@
+"""Pinned steps: served from an output directory named by URL instead of running."""
+
+from marin_pipe.execution import decide
+from marin_pipe.execution.errors import ConfigurationError
+from marin_pipe.execution.handle import Pin, Step
+from marin_pipe.execution.layout import STEP_DIRECTORY
+from marin_pipe.execution.markers import Artifact
+from marin_pipe.execution.observe import data_directory, observe
+from marin_pipe.execution.records import Built, FileEntry, Provenance, Record, Served
+from marin_storage import Store, open_store
+
+
+def resolve_pin(step: Step[object], pin: Pin) -> tuple[Served, str]:
+    """The commit and the data URL a pin stands for.
+
+    The URL is an output directory of any root (its current commit is served), or a plain directory of files for a
+    step whose result has no fields.
+    """
+    base, _, last = pin.url.rstrip("/").rpartition("/")
+    if STEP_DIRECTORY.match(last):
+        store = open_store(base)
+        seen = observe(store, last)
+        if seen.commit is None:
+            raise ConfigurationError(
+                f"step {step.name} is pinned to {pin.url}, which has no commit to serve",
+                next="pin it to an output that `marin-pipe ls` shows, or remove .pinned_to(...)",
+            )
+        return seen.commit, join_url(store.url, data_directory(last, seen.commit))
+    store = open_store(pin.url)
+    return _plain_directory(step, pin, store), store.url
+
+
+def _plain_directory(step: Step[object], pin: Pin, store: Store) -> Built:
+    files = store.list_files("")
+    if not files:
+        raise ConfigurationError(
+            f"step {step.name} is pinned to {pin.url}, where there are no files",
+            next="correct the URL, or remove .pinned_to(...)",
+        )
+    annotation = step.function.hints.get("return")
+    is_artifact = isinstance(annotation, type) and issubclass(annotation, Artifact)
+    if is_artifact and any(field.is_required() for field in annotation.model_fields.values()):
+        raise ConfigurationError(
+            f"step {step.name} is pinned to {pin.url}, a plain directory, but returns {annotation.__name__}",
+            why="the directory has no commit that holds the result's fields",
+            next="pin it to an output directory made by marin_pipe",
+        )
+    digests = store.map(lambda entry: store.digest(entry.key), files)
+    manifest = tuple(
+        FileEntry(path=entry.key, size=entry.size_bytes, digest=digest)
+        for entry, digest in zip(files, digests, strict=True)
+    )
+    result = {} if is_artifact else None
+    record = Record(
+        name=step.name,
+        function=step.function.name,
+        module=step.function.module_name,
+        version=step.version,
+        key=step.key,
+        arguments=dict(step.bound.canonical),
+        result=result,
+        build_key="",
+        resources="",
+        provenance=Provenance(
+            run="", experiment=None, host="", user="", argv=(), python="", git_commit=None, git_dirty_digest=None,
+            packages={},
+        ),
+    )
+    return Built(
+        number=1,
+        attempt="",
+        owner="",
+        output_digest=decide.output_digest(manifest, result),
+        record=record,
+        manifest=manifest,
+    )
+
+
+def join_url(root: str, key: str) -> str:
+    """A key's URL below a root."""
+    return f"{root.rstrip('/')}/{key}"

@@ -1,0 +1,125 @@
+"""A launch's picture of storage: what was observed of every step, the source of its function, and its commit's data.
+
+Both the plan and the run look through it, so that they cannot disagree.
+"""
+
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass, field
+
+from marin_pipe.execution import decide
+from marin_pipe.execution.backends.base import LoadedInput
+from marin_pipe.execution.graph import Graph, Node
+from marin_pipe.execution.handle import SourcePolicy
+from marin_pipe.execution.observe import NOTHING, Observation, data_directory, observe
+from marin_pipe.execution.pin import join_url, resolve_pin
+from marin_pipe.execution.records import InputUse, Served
+from marin_pipe.execution.source import Fingerprint, fingerprint
+from marin_storage import Store
+
+
+@dataclass(kw_only=True)
+class View:
+    """Observations by node, updated as a run commits."""
+
+    store: Store
+    source_policy: SourcePolicy = "warn"
+    observations: dict[Node, Observation] = field(default_factory=dict)
+    _pinned_data: dict[Node, str] = field(default_factory=dict)
+    _sources: dict[tuple[Callable[..., object], ...], Fingerprint] = field(default_factory=dict)
+
+    def look(self, graph: Graph) -> None:
+        """Observe every step: one listing and one read each, many at a time on a remote store."""
+        plain = [node for node in graph.nodes if node.step.options.pin is None]
+        # A root that holds nothing answers for all its steps at once.
+        empty = not self.store.list_directory("").directories
+        seen: Iterable[Observation]
+        if empty:
+            seen = [NOTHING] * len(plain)
+        else:
+            seen = self.store.map(lambda node: observe(self.store, node.directory, key=node.step.key), plain)
+        self.observations.update(zip(plain, seen, strict=True))
+        for node in graph.nodes:
+            pin = node.step.options.pin
+            if pin is not None:
+                commit, data = resolve_pin(node.step, pin)
+                self.observations[node] = Observation(highest=commit.number, commit=commit)
+                self._pinned_data[node] = data
+
+    def commit(self, node: Node) -> Served | None:
+        return self.observations[node].commit
+
+    def source(self, node: Node) -> Fingerprint:
+        functions = (node.step.function.fn, *node.step.bound.functions)
+        known = self._sources.get(functions)
+        if known is None:
+            known = self._sources[functions] = fingerprint(functions)
+        return known
+
+    def policy(self, node: Node) -> SourcePolicy:
+        return node.step.options.source_policy or self.source_policy
+
+    def assess(self, node: Node, settled: Iterable[Node]) -> decide.Current | decide.Stale:
+        """Whether the node's commit is current, given its inputs whose commits are settled."""
+        commit = self.observations[node].commit
+        if node.step.options.pin is not None:
+            return decide.Current(notes=(f"pinned to {node.step.options.pin.url}: {node.step.options.pin.reason}",))
+        if commit is None:
+            withdrawn = self.observations[node].withdrawn
+            if withdrawn is not None:
+                return decide.Stale(cause="withdrawn", why=f"its output was withdrawn: {withdrawn.reason}")
+            return decide.Stale(cause="new", why="no output yet")
+        return decide.assess(
+            node.step,
+            commit,
+            input_digests={i.step.key: c.output_digest for i in settled if (c := self.observations[i].commit)},
+            source=self.source(node),
+            policy=self.policy(node),
+        )
+
+    def data_url(self, node: Node) -> str:
+        """URL of the node's committed data directory."""
+        if node in self._pinned_data:
+            return self._pinned_data[node]
+        commit = self.observations[node].commit
+        assert commit is not None
+        return join_url(self.store.url, data_directory(node.directory, commit))
+
+    def address(self, node: Node) -> str:
+        """The node's step directory, or the URL it is pinned to."""
+        pin = node.step.options.pin
+        return node.directory if pin is None else pin.url
+
+    def input_uses(self, node: Node) -> tuple[InputUse, ...]:
+        """The exact commits a body of `node` will read."""
+        where: dict[str, list[str]] = {}
+        for argument, reference in node.step.bound.inputs:
+            step = getattr(reference, "step", reference)
+            where.setdefault(step.directory, []).append(argument)
+        uses = []
+        for upstream in node.inputs:
+            commit = self.observations[upstream].commit
+            assert commit is not None
+            uses.append(
+                InputUse(
+                    arguments=tuple(where[upstream.directory]),
+                    name=upstream.name,
+                    key=upstream.step.key,
+                    directory=self.address(upstream),
+                    commit=commit.number,
+                    output_digest=commit.output_digest,
+                )
+            )
+        return tuple(uses)
+
+    def loaded_input(self, node: Node) -> LoadedInput:
+        """What a worker needs to hand this node's output to a body."""
+        commit = self.observations[node].commit
+        assert commit is not None
+        return LoadedInput(
+            directory=node.directory,
+            data_url=self.data_url(node),
+            result=commit.record.result,
+            annotation=node.step.function.hints.get("return"),
+            manifest=commit.manifest,
+            rebuild=f"run --force {node.name}",
+        )
