@@ -13,6 +13,7 @@ from marin_storage.errors import (
     Unsuitable,
 )
 from marin_storage.open import open_store
+from marin_storage.probe import ProbeResult, ensure_writable, probe
 from marin_storage.retry import RetryPolicy
 from marin_storage.store import Store
 
@@ -26,6 +27,7 @@ __all__ = [
     "NotFound",
     "OutOfSpace",
     "PermissionDenied",
+    "ProbeResult",
     "RetryPolicy",
     "StorageError",
     "Store",
@@ -33,5 +35,7 @@ __all__ = [
     "Unavailable",
     "UnknownOutcome",
     "Unsuitable",
+    "ensure_writable",
     "open_store",
+    "probe",
 ]

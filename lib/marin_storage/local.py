@@ -10,9 +10,7 @@ import hashlib
 import itertools
 import logging
 import os
-import random
 import secrets
-import shutil
 import stat
 import time
 import zlib
@@ -32,6 +30,7 @@ LOCK_FILES = 256
 
 LOCK_WAIT_S = 10.0
 
+_TEMPORARY = "temporary"
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _NO_HARD_LINKS = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS))
@@ -51,7 +50,7 @@ class LocalBackend:
         self.url = root
         self._base = root.rstrip("/") + "/"
         self._control = self._base + CONTROL_DIRECTORY
-        self._temporary_prefix = f"{self._control}/tmp/"
+        self._temporary_prefix = f"{self._control}/{_TEMPORARY}/"
         self._nonce = secrets.token_hex(4)
         self._sequence = itertools.count()
 
@@ -196,13 +195,15 @@ class LocalBackend:
             _raise_mapped(error, path)
 
     def upload(self, source: Path, key: str) -> None:
+        import shutil
+
         path = self._base + key
         temporary = self._temporary_name()
         try:
             try:
                 shutil.copyfile(source, temporary)
             except FileNotFoundError:
-                self._make_control_directory("tmp")
+                self._make_control_directory(_TEMPORARY)
                 shutil.copyfile(source, temporary)
             with self._lock(key):
                 self._place(os.replace, temporary, path)
@@ -250,7 +251,7 @@ class LocalBackend:
             try:
                 descriptor = os.open(temporary, _NEW_FILE, 0o666)
             except FileNotFoundError:
-                self._make_control_directory("tmp")
+                self._make_control_directory(_TEMPORARY)
                 descriptor = os.open(temporary, _NEW_FILE, 0o666)
             try:
                 written = os.write(descriptor, data)
@@ -360,7 +361,7 @@ def _acquire(descriptor: int, path: str) -> None:
                 raise Transient(
                     f"{path} has been locked by another process for {LOCK_WAIT_S} s", applied=False
                 ) from error
-            time.sleep(pause_s * random.random())
+            time.sleep(pause_s)
             pause_s = min(2 * pause_s, 0.05)
 
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-from urllib.parse import unquote, urlsplit
 
 from marin_storage.backend import Backend
 from marin_storage.errors import Unsuitable
@@ -30,6 +29,8 @@ def _open_backend(url: str, policy: RetryPolicy) -> Backend:
         return LocalBackend(os.path.abspath(os.path.expanduser(url)))
     scheme, rest = match[1].lower(), url[match.end() :].strip("/")
     if scheme == "file":
+        from urllib.parse import unquote, urlsplit
+
         parts = urlsplit(url)
         if parts.netloc not in ("", "localhost"):
             raise Unsuitable(f"{url!r} names the host {parts.netloc!r}: file:// reaches this machine only.")
