@@ -1,0 +1,1 @@
+"""One command surface for `marin-pipe` and for every experiment script."""

@@ -1,0 +1,1 @@
+"""The engine: steps -> identity -> plan -> schedule -> attempt -> commit."""
