@@ -1,0 +1,193 @@
+"""What an annotation declares: its type without markers, and the fields of the classes users write."""
+
+import dataclasses
+import functools
+import typing
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Annotated, Any, Final, Literal, NotRequired, Required, TypeVar, Union, get_args, get_origin
+
+from pydantic import BaseModel
+
+from marin_pipe.execution.errors import GraphError
+from marin_pipe.execution.markers import OmitAt, RuntimeMarker
+
+_TYPE_ALIAS = getattr(typing, "TypeAliasType", None)
+"""`type X = ...`, Python 3.12 and newer."""
+
+
+@dataclass(frozen=True, eq=False)
+class Declared:
+    """An annotation without its outer markers. Compared by identity: OmitAt(1) equals OmitAt(True) in Python."""
+
+    annotation: Any
+    runtime: bool = False
+    omit_at: tuple[OmitAt, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class FieldSpec:
+    """One field of a dataclass, model or named tuple."""
+
+    name: str
+    declared: Declared
+    init: bool = True
+
+
+@dataclass(frozen=True, kw_only=True)
+class ClassSpec:
+    """The fields of a class, and what else its instances may hold."""
+
+    kind: Literal["dataclass", "model", "namedtuple"]
+    fields: tuple[FieldSpec, ...]
+    frozen: bool
+    known: frozenset[str]
+    """Names an instance's `__dict__` may hold: fields, and `cached_property` values (which are derived)."""
+    other_slots: tuple[str, ...] = ()
+    """Slots that are no fields."""
+    init_only: tuple[str, ...] = ()
+    """`InitVar` names: an instance does not keep their values, so it cannot be rebuilt."""
+
+
+def declared(annotation: Any) -> Declared:
+    """Split the outer `Annotated` (and `Final`, `Required`) of a parameter or field into type and markers."""
+    runtime, omit_at = False, []
+    while True:
+        origin = get_origin(annotation)
+        if origin is Annotated:
+            for marker in annotation.__metadata__:
+                runtime = runtime or isinstance(marker, RuntimeMarker)
+                if isinstance(marker, OmitAt):
+                    omit_at.append(marker)
+            annotation = annotation.__origin__
+        elif origin in (Final, Required, NotRequired):
+            annotation = get_args(annotation)[0]
+        else:
+            return Declared(annotation, runtime, tuple(omit_at))
+
+
+def members(annotation: Any) -> Iterator[Any]:
+    """The alternatives of an annotation: members of unions, what aliases, `NewType` and `TypeVar` stand for.
+
+    A marker in here is misplaced: it would have to apply to a part of a value.
+    """
+    inner = declared(annotation)
+    if inner.runtime or inner.omit_at:
+        raise GraphError(
+            f"the annotation {describe(annotation)} is inside another one",
+            why="Runtime and OmitAt hold for a whole argument or field",
+            next="write them outermost, such as Runtime[int | None] or Annotated[list[int], OmitAt(None)]",
+        )
+    annotation = inner.annotation
+    if get_origin(annotation) in (Union, UnionType):
+        for member in get_args(annotation):
+            yield from members(member)
+    elif isinstance(annotation, TypeVar):
+        for member in annotation.__constraints__ or (annotation.__bound__ or Any,):
+            yield from members(member)
+    elif isinstance(annotation, typing.NewType):
+        yield from members(annotation.__supertype__)
+    elif annotation is None:
+        yield NoneType
+    else:
+        yield annotation
+
+
+def alias_target(annotation: Any) -> Any:
+    """What a `type X = ...` alias stands for; other annotations are returned as they are."""
+    while _TYPE_ALIAS is not None and isinstance(annotation, _TYPE_ALIAS):
+        annotation = annotation.__value__
+    return annotation
+
+
+def describe(annotation: Any) -> str:
+    """An annotation as its author would write it, without module names."""
+    if annotation is NoneType:
+        return "None"
+    if get_origin(annotation) is Annotated and any(isinstance(m, RuntimeMarker) for m in annotation.__metadata__):
+        return f"Runtime[{describe(annotation.__origin__)}]"
+    if isinstance(annotation, type) and not get_args(annotation):
+        return annotation.__qualname__
+    if get_origin(annotation) in (Union, UnionType):
+        return " | ".join(describe(member) for member in get_args(annotation))
+    arguments = get_args(annotation)
+    if arguments and isinstance(get_origin(annotation), type) and get_origin(annotation) is not Annotated:
+        inner = ", ".join("..." if a is ... else describe(a) for a in arguments if not isinstance(a, list))
+        return f"{get_origin(annotation).__qualname__}[{inner}]"
+    return getattr(annotation, "__name__", None) or str(annotation).replace("typing.", "")
+
+
+_specs: dict[type, ClassSpec | None] = {}
+
+
+def class_spec(cls: type) -> ClassSpec | None:
+    """The fields of a dataclass, pydantic model or named tuple; None for any other class."""
+    try:
+        return _specs[cls]
+    except KeyError:
+        spec = _specs[cls] = _class_spec(cls)
+        return spec
+
+
+def class_hints(cls: type) -> dict[str, Any]:
+    """Resolved annotations of a class, with their markers."""
+    try:
+        return typing.get_type_hints(cls, include_extras=True)
+    except NameError as error:
+        raise GraphError(
+            f"an annotation of {cls.__qualname__} cannot be resolved: {error}",
+            next="import the name at module level, not only under TYPE_CHECKING",
+        ) from error
+
+
+def _class_spec(cls: type) -> ClassSpec | None:
+    if dataclasses.is_dataclass(cls):
+        hints = class_hints(cls)
+        fields = tuple(FieldSpec(f.name, declared(hints[f.name]), f.init) for f in dataclasses.fields(cls))
+        init_only = tuple(n for n, f in cls.__dataclass_fields__.items() if _is_init_var(f))
+        frozen = cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
+        return _spec(cls, "dataclass", fields, frozen=frozen, init_only=init_only)
+    if issubclass(cls, BaseModel):
+        fields = tuple(
+            FieldSpec(name, declared(Annotated[info.annotation, *info.metadata] if info.metadata else info.annotation))
+            for name, info in cls.model_fields.items()
+        )
+        return _spec(cls, "model", fields, frozen=bool(cls.model_config.get("frozen")))
+    if issubclass(cls, tuple) and hasattr(cls, "_fields"):
+        hints = class_hints(cls)
+        fields = tuple(FieldSpec(name, declared(hints.get(name, Any))) for name in cls._fields)
+        return _spec(cls, "namedtuple", fields, frozen=True)
+    return None
+
+
+def _spec(
+    cls: type,
+    kind: Literal["dataclass", "model", "namedtuple"],
+    fields: tuple[FieldSpec, ...],
+    *,
+    frozen: bool,
+    init_only: tuple[str, ...] = (),
+) -> ClassSpec:
+    names = {field.name for field in fields}
+    derived = {n for base in cls.__mro__ for n, v in vars(base).items() if isinstance(v, functools.cached_property)}
+    slots: set[str] = set()
+    if kind == "dataclass":
+        for base in cls.__mro__:
+            own = vars(base).get("__slots__", ())
+            slots.update((own,) if isinstance(own, str) else own)
+    return ClassSpec(
+        kind=kind,
+        fields=fields,
+        frozen=frozen,
+        known=frozenset(names | derived),
+        other_slots=tuple(sorted(slots - names - {"__dict__", "__weakref__"})),
+        init_only=init_only,
+    )
+
+
+def _is_init_var(field: Any) -> bool:
+    return field._field_type is dataclasses._FIELD_INITVAR  # type: ignore[attr-defined]
+
+
+Visit = Callable[[str, object], None]
