@@ -10,6 +10,8 @@ import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from marin_storage import AlreadyExists, Conflict, NotFound, Store
+
 from marin_pipe.execution import decide
 from marin_pipe.execution.backends.base import Backend, Completed, Control, Failed, LoadedInput, Task
 from marin_pipe.execution.handle import Step
@@ -42,7 +44,6 @@ from marin_pipe.execution.records import (
 from marin_pipe.execution.resources import Resource
 from marin_pipe.execution.secret import Redactor
 from marin_pipe.execution.source import Fingerprint
-from marin_storage import AlreadyExists, Conflict, NotFound, Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -124,9 +125,7 @@ class Attempts:
 
     def run(self, job: Job, control: Control) -> Result:
         """Bring one step to a commit, or say why there is none."""
-        got = acquire(
-            self.store, job.directory, seen=job.seen, times=self.settings.times, expired=job.expired_lease
-        )
+        got = acquire(self.store, job.directory, seen=job.seen, times=self.settings.times, expired=job.expired_lease)
         if isinstance(got, Taken):
             return Occupied(taken=got)
         if isinstance(got, Newer):
@@ -233,9 +232,7 @@ class Attempts:
         except AlreadyExists:
             return Superseded(observation=observe(self.store, job.directory, key=job.step.key))
         if commit.kind == "built":
-            pointer = BuildPointer(
-                directory=job.directory, commit=commit.number, output_digest=commit.output_digest
-            )
+            pointer = BuildPointer(directory=job.directory, commit=commit.number, output_digest=commit.output_digest)
             self.store.write(build_key_file(build_key), encode(pointer))
         return Committed(
             observation=Observation(highest=commit.number, commit=commit, has_lease=True, has_attempts=True),
@@ -257,9 +254,7 @@ class Attempts:
         )
         return Unfinished(failure=failure, attempt=holding.held.attempt, attempts=count, log_tail=())
 
-    def _end(
-        self, job: Job, holding: Holding, failure: Failed, log: LogWriter, started: float, count: int
-    ) -> Result:
+    def _end(self, job: Job, holding: Holding, failure: Failed, log: LogWriter, started: float, count: int) -> Result:
         attempt = holding.held.attempt
         tail = tuple(failure.log_tail or log.tail(20))
         ended = Ended(
@@ -327,16 +322,12 @@ class Attempts:
             files=tuple(
                 FileUse(argument=where, path=file.text, files=file.entries) for where, file in step.bound.files
             ),
-            source=SourceRecord(
-                digest=job.source.digest, parts=dict(job.source.parts), untraced=job.source.untraced
-            ),
+            source=SourceRecord(digest=job.source.digest, parts=dict(job.source.parts), untraced=job.source.untraced),
             build_key=build_key,
             result=result,
             result_type=result_type,
             resources=repr(job.resource),
-            environment={
-                name: self.redactor.redact(value) for name, value in step.options.environment.items()
-            },
+            environment={name: self.redactor.redact(value) for name, value in step.options.environment.items()},
             attempt_count=count,
             usage=usage,
             provenance=self.provenance,
@@ -369,5 +360,3 @@ def find_build(store: Store, build_key: str) -> tuple[str, Built] | None:
 def _no_usage() -> Usage:
     now = time.time()
     return Usage(started=now, ended=now, duration_s=0.0, cpu_s=0.0, peak_memory_bytes=0)
-
-

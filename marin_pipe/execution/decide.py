@@ -60,9 +60,7 @@ def assess(
             "output equivalent with `adopt`",
         )
     changed = tuple(
-        use.directory
-        for use in record.inputs
-        if input_digests.get(use.key, use.output_digest) != use.output_digest
+        use.directory for use in record.inputs if input_digests.get(use.key, use.output_digest) != use.output_digest
     )
     if changed:
         names = ", ".join(sorted({use.name for use in record.inputs if use.directory in changed}))

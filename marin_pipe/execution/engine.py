@@ -276,7 +276,7 @@ class Engine:
 
         def work(grant: Grant) -> Result:
             self.reporter.event("started", node.name, node.directory, progress.why)
-            return attempts.run(self._job(node, progress, grant, expired), control)
+            return attempts.run(self._job(node, grant, expired), control)
 
         expired = progress.watch.dead_version if progress.watch is not None else None
         self.scheduler.submit(
@@ -288,7 +288,7 @@ class Engine:
             )
         )
 
-    def _job(self, node: Node, progress: _Progress, grant: Grant, expired: str | None) -> Job:
+    def _job(self, node: Node, grant: Grant, expired: str | None) -> Job:
         """Runs in a scheduler thread; reads only what is settled."""
         return Job(
             step=node.step,

@@ -1,4 +1,4 @@
-"""Handles: `Step`, a computation asked for; `StepPath`, a path inside its output. Both are immutable and run nothing."""
+"""Handles: `Step`, a computation asked for; `StepPath`, a path inside its output. Immutable; they run nothing."""
 
 import posixpath
 from collections.abc import Mapping
@@ -95,7 +95,9 @@ class Step(Generic[T]):
         """Try at most `times` more times after an error of the classes `on`."""
         classes = on if isinstance(on, tuple) else (on,)
         if times < 0 or not all(isinstance(c, type) and issubclass(c, BaseException) for c in classes):
-            raise GraphError(f"step {self.name}: .retry(times={times!r}, on={on!r}) takes a count and exception classes")
+            raise GraphError(
+                f"step {self.name}: .retry(times={times!r}, on={on!r}) takes a count and exception classes"
+            )
         return self._with(retry=Retry(times=times, on=classes))
 
     def timeout(self, *, hours: float = 0, minutes: float = 0, seconds: float = 0) -> "Step[T]":
@@ -165,8 +167,8 @@ class StepPath:
         return core_schema.is_instance_schema(cls)
 
 
-Ref = Union[T, Step[T], StepPath]
-"""`corpus: Ref[Documents]` on a field of a dataclass or model: a value, or the step (or path in a step) that makes it."""
+Ref = Union[T, Step[T], StepPath]  # noqa: UP007  `|` of a TypeVar makes no generic alias on 3.11
+"""`corpus: Ref[Documents]` on a field of a dataclass or model: a value, or the step (or path) that makes it."""
 
 
 def normalise_sub_path(path: str, *, step: str) -> str:

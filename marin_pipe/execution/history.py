@@ -4,12 +4,13 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
+from marin_storage import Store
+
 from marin_pipe.execution.difference import Change, difference
 from marin_pipe.execution.handle import Step
 from marin_pipe.execution.layout import PROJECT, STEP_DIRECTORY
 from marin_pipe.execution.observe import NOTHING, Observation, observe
 from marin_pipe.execution.records import Served
-from marin_storage import Store
 
 NEAREST_LIMIT = 64
 """Earlier outputs of one name that are compared: each costs two requests."""

@@ -7,9 +7,10 @@ import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 
+from marin_storage import Conflict, StorageError, Store
+
 from marin_pipe.execution import lease as leases
 from marin_pipe.execution.lease import Held, LeaseTimes, boottime
-from marin_storage import Conflict, StorageError, Store
 
 logger = logging.getLogger(__name__)
 

@@ -5,10 +5,11 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
+from marin_storage import Store
+
 from marin_pipe.execution.graph import Graph
 from marin_pipe.execution.layout import launches_directory
 from marin_pipe.execution.records import Launch, LaunchStep, Provenance, encode, parse
-from marin_storage import Store
 
 
 def new_run_id() -> str:

@@ -9,10 +9,11 @@ import time
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+from marin_storage import AlreadyExists, Conflict, Store
+
 from marin_pipe.execution.layout import attempt_name, lease_key, new_nonce
 from marin_pipe.execution.observe import Observation, observe, read_lease
 from marin_pipe.execution.records import Lease, encode
-from marin_storage import AlreadyExists, Conflict, Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -268,5 +269,3 @@ def _read_link(path: str) -> str:
         return os.readlink(path)
     except OSError:
         return ""
-
-

@@ -13,8 +13,9 @@ from marin_pipe.execution.values import coerce
 
 def load_step(step: Step[Any], *, root: str | os.PathLike[str] | None) -> Any:
     """The result of a step's current commit, with `.path` set on an artifact."""
-    from marin_pipe.execution.run import resolve_root
     from marin_storage import open_store
+
+    from marin_pipe.execution.run import resolve_root
 
     if step.options.pin is not None:
         commit, data = resolve_pin(step, step.options.pin)

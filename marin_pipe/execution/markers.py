@@ -32,7 +32,7 @@ class OmitAt:
 
 
 class Artifact(BaseModel):
-    """A step's typed result: JSON-able fields, stored in the commit record; `.path` is the data directory once loaded."""
+    """A step's typed result: JSON-able fields, stored in the record. `.path` is the data directory once loaded."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
     _path: Any = PrivateAttr(default=None)

@@ -2,10 +2,11 @@
 
 from dataclasses import dataclass
 
+from marin_storage import NotFound, Store
+
 from marin_pipe.execution.errors import RecordError
 from marin_pipe.execution.layout import attempt_directory, commit_key, commit_number, lease_key
 from marin_pipe.execution.records import Commit, Ended, Lease, Served, Withdrawn, parse
-from marin_storage import NotFound, Store
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,5 +1,7 @@
 """Pinned steps: served from an output directory named by URL instead of running."""
 
+from marin_storage import Store, open_store
+
 from marin_pipe.execution import decide
 from marin_pipe.execution.errors import ConfigurationError
 from marin_pipe.execution.handle import Pin, Step
@@ -7,7 +9,6 @@ from marin_pipe.execution.layout import STEP_DIRECTORY
 from marin_pipe.execution.markers import Artifact
 from marin_pipe.execution.observe import data_directory, observe
 from marin_pipe.execution.records import Built, FileEntry, Provenance, Record, Served
-from marin_storage import Store, open_store
 
 
 def resolve_pin(step: Step[object], pin: Pin) -> tuple[Served, str]:
@@ -62,7 +63,14 @@ def _plain_directory(step: Step[object], pin: Pin, store: Store) -> Built:
         build_key="",
         resources="",
         provenance=Provenance(
-            run="", experiment=None, host="", user="", argv=(), python="", git_commit=None, git_dirty_digest=None,
+            run="",
+            experiment=None,
+            host="",
+            user="",
+            argv=(),
+            python="",
+            git_commit=None,
+            git_dirty_digest=None,
             packages={},
         ),
     )

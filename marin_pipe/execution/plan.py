@@ -5,6 +5,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from marin_storage import Store, open_store
+
 from marin_pipe.execution import decide
 from marin_pipe.execution.attempt import find_build
 from marin_pipe.execution.difference import Change
@@ -17,7 +19,6 @@ from marin_pipe.execution.observe import list_attempts, list_work, read_ended, r
 from marin_pipe.execution.pin import join_url
 from marin_pipe.execution.selection import Selected, Selection, apply_selection
 from marin_pipe.execution.view import View
-from marin_storage import Store, open_store
 
 Action = Literal["cached", "run", "resume", "wait", "adopt", "blocked"]
 
@@ -230,5 +231,3 @@ def _changes(changes: tuple[Change, ...]) -> str:
 def _names(nodes: list[Node]) -> str:
     names = sorted({node.name for node in nodes})
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-
-

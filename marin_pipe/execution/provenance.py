@@ -6,7 +6,7 @@ import os
 import platform
 import re
 import socket
-import subprocess  # noqa: S404  git is asked about the working tree
+import subprocess
 import sys
 from pathlib import Path
 

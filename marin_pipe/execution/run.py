@@ -9,6 +9,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
+from marin_storage import Store, ensure_writable, open_store
+
 from marin_pipe.execution import launch as launches
 from marin_pipe.execution import provenance
 from marin_pipe.execution.attempt import Attempts, AttemptSettings
@@ -27,7 +29,6 @@ from marin_pipe.execution.secret import Redactor
 from marin_pipe.execution.selection import Selection, apply_selection
 from marin_pipe.execution.view import View
 from marin_pipe.execution.waiting import LeaseWatcher
-from marin_storage import Store, ensure_writable, open_store
 
 DEFAULT_ROOT = "outputs"
 INTERRUPT_GRACE_S = 3.0
@@ -98,9 +99,7 @@ def run(
 class Launcher:
     """One launch: opens the root, wires the engine and ends everything it started."""
 
-    def __init__(
-        self, graph: Graph, settings: RunSettings, *, root: str, experiment: ExperimentInfo | None = None
-    ):
+    def __init__(self, graph: Graph, settings: RunSettings, *, root: str, experiment: ExperimentInfo | None = None):
         self._graph = graph
         self._settings = settings
         self._experiment = experiment
@@ -136,9 +135,7 @@ class Launcher:
             scheduler=Scheduler(self._pool, max_concurrent=concurrency, in_caller_thread=inline),
             pool=self._pool,
             reporter=reporter,
-            settings=EngineSettings(
-                keep_going=settings.keep_going, no_wait=settings.no_wait, verify=settings.verify
-            ),
+            settings=EngineSettings(keep_going=settings.keep_going, no_wait=settings.no_wait, verify=settings.verify),
             begin=lambda: self._begin(concurrency),
             watcher=LeaseWatcher(self._store),
         )

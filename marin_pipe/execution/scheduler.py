@@ -130,7 +130,7 @@ class Scheduler:
     def _execute(self, work: Work, grant: Grant) -> None:
         try:
             result = work.run(grant)
-        except BaseException as error:  # noqa: BLE001  carried to the loop's thread and raised there
+        except BaseException as error:
             failure = error
 
             def fail() -> None:

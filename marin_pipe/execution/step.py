@@ -72,7 +72,9 @@ class StepFunction(Generic[T]):
         self.location  # noqa: B018  refuses lambdas and closures when the graph is built
         problem = name_problem(self.name)
         if problem:
-            raise GraphError(f"{self.qualname}: {self.name!r} cannot name a step: {problem}", next="use @step(name=...)")
+            raise GraphError(
+                f"{self.qualname}: {self.name!r} cannot name a step: {problem}", next="use @step(name=...)"
+            )
         bound = bind(self, args, kwargs)
         key = compute_key(self.name, self.version, bound.canonical)
         return Step(function=self, bound=bound, name=self.name, version=self.version, key=key)

@@ -6,6 +6,8 @@ Both the plan and the run look through it, so that they cannot disagree.
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 
+from marin_storage import Store
+
 from marin_pipe.execution import decide
 from marin_pipe.execution.backends.base import LoadedInput
 from marin_pipe.execution.graph import Graph, Node
@@ -14,7 +16,6 @@ from marin_pipe.execution.observe import NOTHING, Observation, data_directory, o
 from marin_pipe.execution.pin import join_url, resolve_pin
 from marin_pipe.execution.records import InputUse, Served
 from marin_pipe.execution.source import Fingerprint, fingerprint
-from marin_storage import Store
 
 
 @dataclass(kw_only=True)

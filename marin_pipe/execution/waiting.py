@@ -4,10 +4,11 @@ import logging
 import threading
 from collections.abc import Callable
 
+from marin_storage import StorageError, Store
+
 from marin_pipe.execution.lease import Taken, Watch
 from marin_pipe.execution.observe import read_lease
 from marin_pipe.execution.records import Lease
-from marin_storage import StorageError, Store
 
 logger = logging.getLogger(__name__)
 
