@@ -1,0 +1,83 @@
+"""Labels: human names for outputs. Each is one compare-and-swap pointer, immutable unless it is moved on purpose."""
+
+import time
+
+from marin_pipe.execution.errors import ConfigurationError
+from marin_pipe.execution.layout import PROJECT, label_file, name_problem, new_nonce
+from marin_pipe.execution.records import Label, encode, parse
+from marin_storage import AlreadyExists, Conflict, NotFound, Store
+
+LABELS = f"{PROJECT}/labels"
+
+
+def check_label(label: str) -> None:
+    """ConfigurationError unless `label` can name an output."""
+    problem = name_problem(label)
+    if problem is None:
+        part = next((part for part in label.split("/") if part.endswith(".json")), None)
+        if part is not None:
+            # Label `a` is the file `a.json`, which a label `a.json/b` would need as a directory.
+            problem = f'its part {part!r} ends in ".json"'
+    if problem is not None:
+        raise ConfigurationError(
+            f"{label!r} cannot be a label: {problem}", next='choose a name such as "corpus/2024-clean"'
+        )
+
+
+def move_label(store: Store, label: str, directory: str, commit: int | None, *, user: str, move: bool = True) -> Label:
+    """Let `label` name commit `commit` of a step directory; with None, whatever is current there.
+
+    Reads first, and writes nothing if the label is right already. Of two concurrent calls the later one stands.
+
+    Raises:
+        ConfigurationError: the name is not allowed, or the label names something else and `move` is False.
+    """
+    check_label(label)
+    key = label_file(label)
+    wanted = Label(label=label, directory=directory, commit=commit, nonce=new_nonce(), created=time.time(), user=user)
+    while True:
+        present = _read(store, label)
+        try:
+            # Durable: what a label names is kept by it alone.
+            if present is None:
+                store.create(key, encode(wanted), durable=True)
+                return wanted
+            current, version = present
+            if (current.directory, current.commit) == (directory, commit):
+                return current
+            if not move:
+                raise ConfigurationError(
+                    f"label {label} names {_target(current)} already, not {_target(wanted)}",
+                    why=f"labels do not change by accident; {current.user} made this one",
+                    next="add --move to move it, or choose another name",
+                )
+            store.replace(key, encode(wanted), version=version, durable=True)
+            return wanted
+        except (AlreadyExists, Conflict):
+            continue  # somebody else moved it meanwhile: look again
+
+
+def read_label(store: Store, label: str) -> Label | None:
+    """The label, or None if there is none of that name."""
+    present = _read(store, label)
+    return present[0] if present is not None else None
+
+
+def list_labels(store: Store) -> list[Label]:
+    """Every label under the root, by name."""
+    names = [entry.key[len(LABELS) + 1 : -len(".json")] for entry in store.list_files(LABELS)]
+    return [label for label in store.map(lambda name: read_label(store, name), names) if label is not None]
+
+
+def _read(store: Store, label: str) -> tuple[Label, str] | None:
+    key = label_file(label)
+    try:
+        blob = store.read(key)
+    except NotFound:
+        return None
+    parsed: Label = parse(Label, blob.data, key=key)
+    return parsed, blob.version
+
+
+def _target(label: Label) -> str:
+    return label.directory if label.commit is None else f"{label.directory}, commit {label.commit}"
