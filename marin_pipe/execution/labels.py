@@ -2,10 +2,11 @@
 
 import time
 
+from marin_storage import AlreadyExists, Conflict, NotFound, Store
+
 from marin_pipe.execution.errors import ConfigurationError
 from marin_pipe.execution.layout import PROJECT, label_file, name_problem, new_nonce
 from marin_pipe.execution.records import Label, encode, parse
-from marin_storage import AlreadyExists, Conflict, NotFound, Store
 
 LABELS = f"{PROJECT}/labels"
 
