@@ -4,7 +4,7 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar, Union
+from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
 
 from pydantic_core import core_schema
 
@@ -167,7 +167,7 @@ class StepPath:
         return core_schema.is_instance_schema(cls)
 
 
-Ref = Union[T, Step[T], StepPath]  # noqa: UP007  `|` of a TypeVar makes no generic alias on 3.11
+Ref = T | Step[T] | StepPath
 """`corpus: Ref[Documents]` on a field of a dataclass or model: a value, or the step (or path) that makes it."""
 
 
