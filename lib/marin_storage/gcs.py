@@ -7,6 +7,7 @@ compare-and-swap, and put small bodies between fixed MIME boundaries, which trun
 
 import base64
 import hashlib
+import io
 import json
 import os
 import threading
@@ -41,6 +42,9 @@ from marin_storage.remote import (
 )
 
 _TOO_FAST = frozenset(("rateLimitExceeded", "userRateLimitExceeded"))
+_WHOLE_BYTES = 1 << 19
+"""Larger bodies are sent in pieces: handing the connection all of one would stop the event loop meanwhile."""
+
 _OBJECT_FIELDS = "name,size,generation,updated"
 
 
@@ -200,6 +204,8 @@ class GcsBackend:
     def _insert(self, key: str, data: bytes | IO[bytes], size_bytes: int, md5: str, *, generation: str | None) -> str:
         name = self._base + key
         _quote_name(name)
+        if isinstance(data, bytes) and len(data) > _WHOLE_BYTES:
+            data = io.BytesIO(data)
         try:
             stored = self._run(
                 "POST",
