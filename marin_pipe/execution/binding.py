@@ -1,10 +1,10 @@
 """Binding the arguments of a call to a step's parameters, and putting loaded values back in their place."""
 
 import functools
-import inspect
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from inspect import Parameter
+from types import GenericAlias
 from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_pipe.execution.declared import Declared, class_spec, declared
@@ -12,7 +12,7 @@ from marin_pipe.execution.errors import GraphError
 from marin_pipe.execution.handle import Step, StepPath
 from marin_pipe.execution.identity import RuntimeUse, Shape, form, omitted, shape
 from marin_pipe.execution.inputs import InputFile, InputFiles
-from marin_pipe.execution.secret import Secret
+from marin_pipe.execution.secret import Secret, redact, refuse_secrets
 from marin_pipe.execution.values import ATOMS, Coercer, Mismatch, coercer, rebuild, snapshot
 
 if TYPE_CHECKING:
@@ -39,14 +39,10 @@ class Bound:
     """Functions and classes the arguments name, and the classes of dataclasses, models and enums in them."""
 
 
-@dataclass(frozen=True, slots=True)
 class Placeholder:
-    """Stands for an upstream output where arguments travel to a worker."""
+    """Base of what stands for a handle while arguments travel to a worker; `substitute` puts the value in its place."""
 
-    directory: str
-    """The upstream step's directory."""
-    path: str | None = None
-    """Path inside its data; None for the loaded result."""
+    __slots__ = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -82,11 +78,11 @@ def _plan(function: "StepFunction[Any]") -> _Plan:
             context = name
             continue
         marked = declared(annotation)
-        each = marked.annotation
+        each: Any = marked.annotation
         if parameter.kind is Parameter.VAR_POSITIONAL:
-            each = tuple[each, ...]
+            each = GenericAlias(tuple, (each, ...))
         elif parameter.kind is Parameter.VAR_KEYWORD:
-            each = dict[str, each]  # type: ignore[valid-type]
+            each = GenericAlias(dict, (str, each))
         marked = Declared(each, marked.runtime, marked.omit_at)
         parameters.append(
             _Parameter(
@@ -127,7 +123,8 @@ def bind(function: "StepFunction[Any]", args: tuple[Any, ...], kwargs: Mapping[s
         error = raised
     except RecursionError:
         error = GraphError("an argument contains itself or is nested too deeply", next="pass a flat value")
-    raise GraphError(f"step {function.name}: {error.what}", why=error.why, next=error.next) from None
+    # The message shows the value, and the value may be a secret.
+    raise GraphError(redact(f"step {function.name}: {error.what}"), why=redact(error.why), next=error.next) from None
 
 
 def _bind(plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
@@ -160,6 +157,11 @@ def _bind(plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Boun
         made = form(value, parameter.shape, name, found)
         if not omitted(made, parameter.declared):
             canonical[name] = made
+    refuse_secrets(canonical)
+    if found.runtime:
+        refuse_secrets(found.runtime)
+    for name, file in found.files:
+        refuse_secrets(file.text, name)
     return Bound(
         arguments=arguments,
         canonical=canonical,
@@ -197,7 +199,7 @@ def _match(plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dic
         else:
             given[name] = value
     if extra:
-        assert plan.var_keyword is not None  # noqa: S101
+        assert plan.var_keyword is not None
         given[plan.var_keyword] = extra
     return given
 

@@ -212,14 +212,15 @@ def _set(value: set[Any] | frozenset[Any], shape: Shape, where: str, visit: Visi
 
 
 def _dict(value: dict[Any, Any], shape: Shape, where: str, visit: Visit) -> Any:
-    fields, pairs, plain = shape.fields, [], True
+    fields: Mapping[Any, Declared] = shape.fields or {}
+    pairs, plain = [], True
     for key, item in value.items():
         if type(key) is not str and not isinstance(key, int | Enum):
             _refuse(where, f"the dict key {key!r} is a {type(key).__name__}", next="use str, int, bool or enum keys")
         inside = f"{where}[{key!r}]"
         key_form = form(key, _CLOSED, inside, visit)
         plain = plain and type(key_form) is str and not key_form.startswith("$")
-        field = fields.get(key) if fields else None
+        field = fields.get(key)
         if field is None:
             pairs.append((key_form, form(item, shape.value(), inside, visit)))
         elif field.runtime:
@@ -233,7 +234,7 @@ def _dict(value: dict[Any, Any], shape: Shape, where: str, visit: Visit) -> Any:
     return {"$dict": sorted(([k, v] for k, v in pairs), key=lambda pair: canonical_json(pair[0]))}
 
 
-def _bytes(value: bytes | bytearray, shape: Shape, where: str, visit: Visit) -> Any:
+def _bytes(value: bytes | bytearray, *_: Any) -> Any:
     tag = f"${type(value).__name__}"
     if len(value) <= _LONG_BYTES:
         return {tag: value.hex()}
@@ -260,8 +261,8 @@ def _object(value: Any, where: str, visit: Visit) -> Any:
         return value.__canonical__()
     if isinstance(value, Enum):
         visit(where, cls)
-        name = value.name if value.name is not None else repr(value.value)  # a Flag without bits has no name
-        return {"$enum": f"{cls.__qualname__}.{name}"}
+        name: Any = value.name  # a Flag without bits has none
+        return {"$enum": f"{cls.__qualname__}.{name if name is not None else value.value!r}"}
     spec = class_spec(cls)
     if spec is not None:
         return _fields(value, spec, where, visit)
@@ -325,7 +326,9 @@ def _refuse_other_state(value: Any, spec: ClassSpec, where: str) -> None:
             f"this {cls.__qualname__} has state outside its fields: {', '.join(other)}",
             next="make it a field, or a functools.cached_property if it is derived from the fields",
         )
-    if spec.kind != "namedtuple" and isinstance(value, str | int | float | bytes | list | tuple | dict | set | frozenset):
+    if spec.kind != "namedtuple" and isinstance(
+        value, str | int | float | bytes | list | tuple | dict | set | frozenset
+    ):
         _refuse(where, f"{cls.__qualname__} has state outside its fields: it is a {cls.__mro__[-2].__name__}", next="")
 
 
@@ -482,5 +485,7 @@ def _advice(value: Any) -> str:
 
 def _refuse(where: str, what: str, *, why: str = "", next: str) -> NoReturn:
     raise GraphError(
-        f"argument {where}: {what}", why=why or "the key of a step is made from the exact value of every argument", next=next
+        f"argument {where}: {what}",
+        why=why or "the key of a step is made from the exact value of every argument",
+        next=next,
     )

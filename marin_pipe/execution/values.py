@@ -9,13 +9,12 @@ import collections.abc
 import copy
 import reprlib
 import sys
-import typing
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
 from os import PathLike
 from pathlib import Path, PurePath
-from types import NoneType, UnionType
-from typing import Any, Literal, TypedDict, Union, get_args, get_origin, is_typeddict
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin, is_typeddict
 
 from marin_pipe.execution.declared import (
     ClassSpec,
@@ -117,7 +116,7 @@ def _plain(annotation: Any) -> Coercer:
         return _PRIMITIVES[annotation]
     origin, arguments = get_origin(annotation) or annotation, get_args(annotation)
     if origin is Literal:
-        return _literal(arguments, annotation)
+        return _literal(arguments)
     if is_typeddict(annotation):
         return _typed_dict(annotation)
     if origin in _ABSTRACT:
@@ -408,7 +407,7 @@ def _typed_dict(annotation: Any) -> Coercer:
 # --- classes ----------------------------------------------------------------------------------------------------------
 
 
-def _literal(values: tuple[Any, ...], annotation: Any) -> Coercer:
+def _literal(values: tuple[Any, ...]) -> Coercer:
     def convert(value: Any) -> Any:
         for allowed in values:
             if type(allowed) is type(value) and allowed == value:
@@ -437,9 +436,9 @@ def _instance(fits: Callable[[Any], bool], annotation: Any) -> Coercer:
     return convert
 
 
-def _class(cls: type, annotation: Any) -> Coercer:
+def _class(cls: Any, annotation: Any) -> Coercer:
     if cls in (Step, StepPath):
-        return _instance(lambda value: False, annotation)  # handles were accepted before
+        return _instance(lambda _: False, annotation)  # handles were accepted before
     if issubclass(cls, Enum):
         return _enum(cls)
     if getattr(cls, "_is_protocol", False) and not getattr(cls, "_is_runtime_protocol", False):
