@@ -6,9 +6,10 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from marin_storage import Store, open_store
+
 from marin_pipe.execution.graph import Graph
 from marin_pipe.execution.run import ExperimentInfo, resolve_root
-from marin_storage import Store, open_store
 
 
 @dataclass(kw_only=True)
