@@ -5,8 +5,21 @@ import functools
 import typing
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from os import PathLike
 from types import NoneType, UnionType
-from typing import Annotated, Any, Final, Literal, NotRequired, Required, TypeVar, Union, get_args, get_origin
+from typing import (
+    Annotated,
+    Any,
+    Final,
+    Literal,
+    NotRequired,
+    Required,
+    TypeVar,
+    Union,
+    get_args,
+    get_origin,
+    is_typeddict,
+)
 
 from pydantic import BaseModel
 
@@ -15,6 +28,8 @@ from marin_pipe.execution.markers import OmitAt, RuntimeMarker
 
 _TYPE_ALIAS = getattr(typing, "TypeAliasType", None)
 """`type X = ...`, Python 3.12 and newer."""
+Visit = Callable[[str, object], None]
+"""Told of everything a value names, with its path in the arguments."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -118,6 +133,39 @@ def describe(annotation: Any) -> str:
     return getattr(annotation, "__name__", None) or str(annotation).replace("typing.", "")
 
 
+def is_path_like(annotation: Any) -> bool:
+    """Whether a declared type takes a path."""
+    cls = get_origin(annotation) or annotation
+    return isinstance(cls, type) and (issubclass(cls, PathLike) or cls.__module__.partition(".")[0] == "upath")
+
+
+def fits(produced: Any, wanted: Any) -> bool:
+    """Whether a result annotated `produced` can be of the type `wanted`; only a clear mismatch is False."""
+    return any(_fits(p, w) for p in members(alias_target(produced)) for w in members(alias_target(wanted)))
+
+
+def _fits(produced: Any, wanted: Any) -> bool:
+    if any(a in (Any, object) or isinstance(a, str) for a in (produced, wanted)):
+        return True
+    have, want = get_origin(produced) or produced, get_origin(wanted) or wanted
+    if have is Literal:
+        return any(_fits(type(v), wanted) for v in get_args(produced))
+    if want is Literal:
+        return any(_fits(produced, type(v)) for v in get_args(wanted))
+    have, want = (dict if is_typeddict(t) else t for t in (have, want))
+    if not isinstance(have, type) or not isinstance(want, type) or getattr(want, "_is_protocol", False):
+        return True
+    if have is bool and want is not bool:
+        return False
+    widened = (have, want) in {(int, float), (int, complex), (float, complex), (list, tuple), (tuple, list)}
+    if not widened and not issubclass(have, want) and not (have is str and is_path_like(want)):
+        return False
+    have_arguments, want_arguments = get_args(produced), get_args(wanted)
+    if have is tuple or want is tuple or len(have_arguments) != len(want_arguments):
+        return True
+    return all(fits(h, w) for h, w in zip(have_arguments, want_arguments, strict=True))
+
+
 _specs: dict[type, ClassSpec | None] = {}
 
 
@@ -188,6 +236,3 @@ def _spec(
 
 def _is_init_var(field: Any) -> bool:
     return field._field_type is dataclasses._FIELD_INITVAR  # type: ignore[attr-defined]
-
-
-Visit = Callable[[str, object], None]

@@ -11,7 +11,6 @@ import reprlib
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from enum import Enum
-from os import PathLike
 from pathlib import Path, PurePath
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, is_typeddict
@@ -23,6 +22,8 @@ from marin_pipe.execution.declared import (
     class_spec,
     declared,
     describe,
+    fits,
+    is_path_like,
     members,
 )
 from marin_pipe.execution.errors import GraphError
@@ -421,15 +422,15 @@ def _class_object(arguments: tuple[Any, ...], annotation: Any) -> Coercer:
     bases = tuple(get_origin(m) or m for a in arguments for m in members(a))
     bases = tuple(b for b in bases if isinstance(b, type) and b is not object)
 
-    def fits(value: Any) -> bool:
+    def accepts(value: Any) -> bool:
         return isinstance(value, type) and (not bases or issubclass(value, bases))
 
-    return _instance(fits, annotation)
+    return _instance(accepts, annotation)
 
 
-def _instance(fits: Callable[[Any], bool], annotation: Any) -> Coercer:
+def _instance(accepts: Callable[[Any], bool], annotation: Any) -> Coercer:
     def convert(value: Any) -> Any:
-        if not fits(value):
+        if not accepts(value):
             raise Mismatch(value, annotation, next=_advice(value))
         return value
 
@@ -513,12 +514,6 @@ def _union(alternatives: list[Any], annotation: Any) -> Coercer:
 # --- handles ----------------------------------------------------------------------------------------------------------
 
 
-def is_path_like(annotation: Any) -> bool:
-    """Whether a declared type takes a path."""
-    cls = get_origin(annotation) or annotation
-    return isinstance(cls, type) and (issubclass(cls, PathLike) or cls.__module__.partition(".")[0] == "upath")
-
-
 def _handle(value: Step[Any] | StepPath, annotation: Any) -> Any:
     """A handle where `annotation` is declared, if what it stands for can be of that type."""
     if isinstance(value, StepPath):
@@ -535,33 +530,6 @@ def _handle(value: Step[Any] | StepPath, annotation: Any) -> Any:
     if fits(produced, wanted):
         return value
     raise Mismatch(value, annotation, why=f"step {value.name} returns {describe(produced)}")
-
-
-def fits(produced: Any, wanted: Any) -> bool:
-    """Whether a result annotated `produced` can be of the type `wanted`; only a clear mismatch is False."""
-    return any(_fits(p, w) for p in members(alias_target(produced)) for w in members(alias_target(wanted)))
-
-
-def _fits(produced: Any, wanted: Any) -> bool:
-    if any(a in (Any, object) or isinstance(a, str) for a in (produced, wanted)):
-        return True
-    have, want = get_origin(produced) or produced, get_origin(wanted) or wanted
-    if have is Literal:
-        return any(_fits(type(v), wanted) for v in get_args(produced))
-    if want is Literal:
-        return any(_fits(produced, type(v)) for v in get_args(wanted))
-    have, want = (dict if is_typeddict(t) else t for t in (have, want))
-    if not isinstance(have, type) or not isinstance(want, type) or getattr(want, "_is_protocol", False):
-        return True
-    if have is bool and want is not bool:
-        return False
-    widened = (have, want) in {(int, float), (int, complex), (float, complex), (list, tuple), (tuple, list)}
-    if not widened and not issubclass(have, want) and not (have is str and is_path_like(want)):
-        return False
-    have_arguments, want_arguments = get_args(produced), get_args(wanted)
-    if have is tuple or want is tuple or len(have_arguments) != len(want_arguments):
-        return True
-    return all(fits(h, w) for h, w in zip(have_arguments, want_arguments, strict=True))
 
 
 # --- copies -----------------------------------------------------------------------------------------------------------
