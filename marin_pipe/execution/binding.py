@@ -39,10 +39,14 @@ class Bound:
     """Functions and classes the arguments name, and the classes of dataclasses, models and enums in them."""
 
 
+@dataclass(frozen=True, slots=True)
 class Placeholder:
-    """Base of what stands for a handle while arguments travel to a worker; `substitute` puts the value in its place."""
+    """Stands for an upstream output where arguments travel to a worker."""
 
-    __slots__ = ()
+    directory: str
+    """The upstream step's directory."""
+    path: str | None = None
+    """Path inside its data; None for the loaded result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
