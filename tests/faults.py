@@ -1,7 +1,7 @@
 """A backend that fails at a chosen mutation, to sweep a protocol over every point where it can fail."""
 
 import errno
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
@@ -44,19 +44,17 @@ def _raise_killed() -> NoReturn:
 
 
 class FaultyBackend:
-    """Passes everything to `inner`, but meets mutations number `nth` to `nth + repeat - 1` (from 1) with `fault`.
+    """Passes everything to `inner`, but meets the mutations numbered in `faults` (from 1) with those faults.
 
-    `mutations` counts them, so that a sweep knows when to end: when a run ends with `mutations < nth`. After a kill
-    every call dies. `kill` may be `os._exit` in a process of its own. `before` sees each mutation's name and key.
+    `mutations` counts them, so that a sweep knows when to end: when a run ends with fewer than the fault's number.
+    After a kill every call dies; `kill` may end a process of its own. `before` sees each mutation's name and key.
     """
 
     def __init__(
         self,
         inner: Backend,
+        faults: Mapping[int, Fault] | None = None,
         *,
-        nth: int = 0,
-        fault: Fault = Fault.FAILED,
-        repeat: int = 1,
         kill: Callable[[], NoReturn] = _raise_killed,
         before: Callable[[str, str], None] | None = None,
     ):
@@ -66,8 +64,7 @@ class FaultyBackend:
         self.storage_options = inner.storage_options
         self.mutations = 0
         self.dead = False
-        self._struck = range(nth, nth + repeat)
-        self._fault = fault
+        self._faults = faults or {}
         self._kill = kill
         self._before = before
 
@@ -124,13 +121,14 @@ class FaultyBackend:
         what = f"{name or call.__name__} {key}"
         if self._before is not None:
             self._before(name or call.__name__, key)
-        if self.mutations not in self._struck:
+        fault = self._faults.get(self.mutations)
+        if fault is None:
             return call(key, *args, **kwargs)
-        if self._fault in (Fault.KILLED_AFTER, Fault.REPLY_LOST):
+        if fault in (Fault.KILLED_AFTER, Fault.REPLY_LOST):
             call(key, *args, **kwargs)
-        if self._fault in KILLS:
+        if fault in KILLS:
             self._die()
-        raise _ERRORS[self._fault](f"injected at {what}: {self._fault}")
+        raise _ERRORS[fault](f"injected at {what}: {fault}")
 
     def _die(self) -> NoReturn:
         self.dead = True
