@@ -200,8 +200,15 @@ class _Trace:
                     text = ".".join((reference.name, *reference.attributes))
                     for target in self.targets(definition.module, part, reference):
                         uses.append((text, target))
-                        self.arrive(target)
+                        if not self.within(part, target):
+                            self.arrive(target)
                 self.parts.append((definition.module, part, uses))
+
+    def within(self, part: Part, target: _Target) -> bool:
+        """Whether all that defines `target` is in `part` already, as the variable of a loop at top level is."""
+        if not isinstance(target, _Definition):
+            return False
+        return all(statement.node in part.nodes for statement in self.file(target.module).statements[target.name])
 
     def arrive(self, target: _Target) -> None:
         if isinstance(target, _Definition):

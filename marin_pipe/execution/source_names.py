@@ -56,16 +56,15 @@ def references(nodes: Iterable[ast.AST], *, class_names: frozenset[str] = frozen
         class_names: the names bound in the class body that the nodes stand in; empty at module level.
     """
     top = _Scope("class" if class_names else "module", None, bound=set(class_names))
-    found: list[Reference] = []
+    scopes: list[_Scope] = []
     waiting: list[tuple[_Scope, list[ast.AST]]] = [(top, list(nodes))]
     while waiting:
         scope, members = waiting.pop()
         _visit(scope, members)
-        for use in scope.uses:
-            found.extend(_resolve(scope, use))
-        # A child is read after its parent is complete: a closure sees names that are bound further down.
+        scopes.append(scope)
         waiting.extend(scope.children)
-    return found
+    # Only now is known what every scope binds: a closure sees names that are bound further down.
+    return [found for scope in scopes for use in scope.uses for found in _resolve(scope, use)]
 
 
 def import_bindings(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
@@ -83,7 +82,7 @@ def import_bindings(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[st
 
 
 def attribute_chain(node: ast.expr) -> tuple[ast.expr, tuple[str, ...], list[ast.expr]]:
-    """`a.b.c` as (`a`, ("b", "c"), []). `getattr(a, "b", default)` counts as `a.b`; the last item holds the defaults."""
+    """`a.b.c` as (`a`, ("b", "c"), []). `getattr(a, "b", x)` counts as `a.b`, with `x` in the last item."""
     attributes: list[str] = []
     defaults: list[ast.expr] = []
     while True:
