@@ -56,3 +56,39 @@ COMMANDS: dict[str, Entry] = {
 def offered(*, with_experiment: bool) -> dict[str, Entry]:
     """The commands of an experiment file, or those of `marin-pipe`."""
     return {name: entry for name, entry in COMMANDS.items() if with_experiment or entry.needs == "nothing"}
+
+
+FLAG_NAMES = frozenset(
+    [
+        "after",
+        "all",
+        "backend",
+        "check",
+        "debug",
+        "delete",
+        "downstream",
+        "fail-fast",
+        "follow",
+        "force",
+        "help",
+        "json",
+        "keep-going",
+        "keep-runs",
+        "lines",
+        "max-concurrent",
+        "move",
+        "no-wait",
+        "nonce",
+        "older-than",
+        "only",
+        "reason",
+        "root",
+        "single-writer",
+        "source",
+        "undo",
+        "upto",
+        "verify",
+    ]
+)
+"""Every long flag of every command: no config field may have one of these names. Listed so that no command is imported
+for the check."""

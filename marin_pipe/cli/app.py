@@ -1,0 +1,183 @@
+"""One invocation: find the command, split argv, make the config, hand over to click."""
+
+import copy
+import sys
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import click
+
+from marin_pipe.cli import registry
+from marin_pipe.cli.config import override
+from marin_pipe.cli.context import App
+from marin_pipe.cli.fields import NO_FIELDS, Fields, check_reserved, field_docs
+from marin_pipe.cli.split import Flags, find_command, split
+from marin_pipe.execution.errors import ConfigurationError
+from marin_pipe.execution.graph import Graph
+from marin_pipe.execution.run import ExperimentInfo
+
+HELP_NAMES = ("--help", "-h")
+_SETTINGS = {"help_option_names": list(reversed(HELP_NAMES)), "max_content_width": 100}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Script:
+    """What an experiment file contributes to an invocation."""
+
+    name: str
+    description: str
+    build: Callable[[Any], Graph]
+    """From the config (None if there is none) to the graph."""
+    config_class: type | None = None
+    default: Any = None
+    fields: Fields = field(default=NO_FIELDS)
+
+
+def dispatch(argv: Sequence[str], *, program: str, script: Script | None = None) -> int:
+    """Run the command that `argv` (without the program's name) asks for; the exit code.
+
+    Raises:
+        PipelineError, StorageError, click.UsageError: for `failures.guarded` to show.
+    """
+    fields = script.fields if script is not None else NO_FIELDS
+    if script is not None and script.config_class is not None:
+        check_reserved(fields, registry.FLAG_NAMES, config_class=script.config_class)
+    shared = load(registry.DEFAULT_COMMAND) if script is not None else click.Command(None, params=[*_common_options()])
+    position = find_command(argv, commands=registry.COMMANDS, flags=flags_of(shared), fields=fields)
+    if position is None and (script is None or any(name in argv for name in HELP_NAMES)):
+        stray = [word for word in argv if word not in HELP_NAMES]
+        if script is None and stray:
+            raise ConfigurationError(f"{stray[0]} was given without a command", next=f"see {program} --help")
+        click.echo(overview(program, script), nl=False)
+        return 0
+    if position is not None and script is None and registry.COMMANDS[argv[position]].needs == "experiment":
+        raise ConfigurationError(
+            f"`{program} {argv[position]}` needs an experiment",
+            why="its steps are defined by a Python file",
+            next=f"python experiments/NAME.py {argv[position]}; `{program} init NAME` writes such a file",
+        )
+    name = registry.DEFAULT_COMMAND if position is None else argv[position]
+    rest = list(argv) if position is None else [*argv[:position], *argv[position + 1 :]]
+    command = load(name)
+    parts = split(rest, flags=flags_of(command), fields=fields)
+    app = App(
+        program=program,
+        debug="--debug" in parts.arguments,
+        overrides=tuple(f"--{n}={v}" for n, v in parts.overrides),
+    )
+    if script is not None:
+        _attach(app, script, parts.overrides)
+        if fields.by_name:
+            command.epilog = _config_help(script)
+    result = command.main(
+        args=list(parts.arguments),
+        prog_name=f"{program} {name}",
+        standalone_mode=False,
+        obj=app,
+    )
+    return int(result) if result is not None else 0
+
+
+def _attach(app: App, script: Script, overrides: tuple[tuple[str, str], ...]) -> None:
+    config = script.default
+    if overrides:
+        assert script.config_class is not None  # without a config there are no fields to override
+        config = override(script.config_class, overrides, fields=script.fields)
+    app.config = config
+    app.build = lambda: script.build(config)
+    app.experiment = ExperimentInfo(name=script.name, description=script.description, config=_jsonable(config))
+
+
+def _jsonable(config: Any) -> Any:
+    """The config for the record of the launch: for display only, so anything without a JSON form becomes its repr."""
+    from pydantic_core import to_jsonable_python
+
+    return to_jsonable_python(config, fallback=repr, inf_nan_mode="strings")
+
+
+def load(name: str) -> click.Command:
+    """A command with the flags that all of them share, as a copy of the registered one."""
+    command = copy.copy(registry.COMMANDS[name].load())
+    command.params = [*command.params, *_common_options()]
+    command.context_settings = {**_SETTINGS, **command.context_settings}
+    return command
+
+
+def _common_options() -> list[click.Option]:
+    def set_root(context: click.Context, _: click.Parameter, value: str | None) -> None:
+        context.find_object(App).root_flag = value  # type: ignore[union-attr]
+
+    return [
+        click.Option(
+            ["--root"],
+            metavar="URL",
+            help="Storage root: a path, gs:// or s3:// URL. Default: MARIN_PIPE_ROOT, else ./outputs.",
+            expose_value=False,
+            callback=set_root,
+            is_eager=True,
+        ),
+        click.Option(["--debug"], is_flag=True, help="Show tracebacks of errors.", expose_value=False),
+    ]
+
+
+def flags_of(command: click.Command) -> Flags:
+    """Every flag of a command as written, with whether it takes a value."""
+    flags = dict.fromkeys(HELP_NAMES, False)
+    for parameter in command.params:
+        if isinstance(parameter, click.Option):
+            for written in (*parameter.opts, *parameter.secondary_opts):
+                flags[written] = not (parameter.is_flag or parameter.count)
+    return flags
+
+
+def overview(program: str, script: Script | None) -> str:
+    """Help of the program as a whole. Imports no command."""
+    commands = registry.offered(with_experiment=script is not None)
+    formatter = click.HelpFormatter(width=min(100, _width()))
+    usage = "[COMMAND] [FLAGS] [--field.path value ...]" if script is not None else "COMMAND [FLAGS]"
+    formatter.write_usage(program, usage)
+    about = script.description if script is not None else "Browse and manage the outputs of experiments."
+    formatter.write_paragraph()
+    formatter.write_text(about or "An experiment.")
+    with formatter.section("Commands"):
+        formatter.write_dl(
+            [
+                (name, entry.help + (" (default)" if script is not None and name == registry.DEFAULT_COMMAND else ""))
+                for name, entry in commands.items()
+            ]
+        )
+    text = formatter.getvalue()
+    if script is not None and script.fields.by_name:
+        text += "\n" + _config_help(script).replace("\b\n", "")
+        text += "\n"
+    return f"{text}\n{program} COMMAND --help shows the flags of a command.\n"
+
+
+def _width() -> int:
+    import shutil
+
+    return shutil.get_terminal_size().columns
+
+
+def _config_help(script: Script) -> str:
+    """The config's fields with types, defaults and docs; "\\b" keeps click from rewrapping it."""
+    lines = [f"Config fields of {script.config_class.__name__} (--field VALUE):" if script.config_class else ""]
+    docs = {f.owner: field_docs(f.owner) for f in script.fields.by_name.values()}
+    rows = []
+    for f in script.fields.by_name.values():
+        default = f" = {f.default}" if f.default else ""
+        rows.append((f"--{f.name}", f"{f.type_text}{default}", docs[f.owner].get(f.name.rpartition(".")[2], "")))
+    widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
+    lines += [f"  {a.ljust(widths[0])}  {b.ljust(widths[1])}  {c}".rstrip() for a, b, c in rows]
+    return "\b\n" + "\n".join(lines)
+
+
+def program_of_this_process() -> str:
+    """How the running script was started, as one would type it again."""
+    import shlex
+
+    spec = getattr(sys.modules["__main__"], "__spec__", None)
+    if spec is not None:
+        return f"python -m {spec.name}"
+    return f"python {shlex.quote(sys.argv[0])}"

@@ -1,0 +1,16 @@
+"""`marin-pipe`: everything that needs no experiment file."""
+
+import sys
+
+from marin_pipe.cli.app import dispatch
+from marin_pipe.cli.failures import guarded
+
+
+def main() -> None:
+    """Entry point of the `marin-pipe` script."""
+    argv = sys.argv[1:]
+    sys.exit(guarded(lambda: dispatch(argv, program="marin-pipe"), debug="--debug" in argv))
+
+
+if __name__ == "__main__":
+    main()
