@@ -1,0 +1,250 @@
+"""Runs one body in this process: the part that worker processes and the inline backend share."""
+
+import functools
+import os
+import resource
+import sys
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from marin_storage import Entry, StorageError, Store
+
+from marin_pipe.execution.backends.base import Completed, Failed
+from marin_pipe.execution.backends.loading import Loader, store_at
+from marin_pipe.execution.backends.outcome import failure
+from marin_pipe.execution.backends.results import encode_result
+from marin_pipe.execution.backends.transport import Content, Invocation, unpack
+from marin_pipe.execution.binding import Placeholder, call_arguments, substitute, takes_context
+from marin_pipe.execution.context import StepContext, is_local
+from marin_pipe.execution.errors import PipelineError, SourceChanged
+from marin_pipe.execution.records import FileEntry, Usage
+from marin_pipe.execution.source_loaded import check_loaded
+
+if TYPE_CHECKING:
+    from marin_pipe.execution.step import StepFunction
+
+
+class OutputError(PipelineError):
+    """The files a body left cannot become an output."""
+
+
+class Stopped(PipelineError):
+    """The body was asked to stop and did."""
+
+
+class Meter:
+    """Measures one body: wall and CPU time of this process and its ended children, and the peak of its memory."""
+
+    def __init__(self) -> None:
+        self.started = time.time()
+        self._wall = time.perf_counter()
+        self._cpu_s = _cpu_s()
+        self._children_kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        _reset_peak()
+
+    def usage(self) -> Usage:
+        children_kib = resource.getrusage(resource.RUSAGE_CHILDREN).ru_maxrss
+        peak = _peak_bytes()
+        if children_kib > self._children_kib:
+            peak = max(peak, _rss_bytes(children_kib))
+        return Usage(
+            started=self.started,
+            ended=time.time(),
+            duration_s=time.perf_counter() - self._wall,
+            cpu_s=max(0.0, _cpu_s() - self._cpu_s),
+            peak_memory_bytes=peak,
+        )
+
+
+def run_body(
+    invocation: Invocation,
+    *,
+    resolve: "Callable[[Invocation], StepFunction[Any]]",
+    loader: Loader,
+    stopped: Callable[[], bool],
+    settle: Callable[[], None] = lambda: None,
+) -> Completed | Failed:
+    """Check and load the inputs, call the function, and make what it left durable.
+
+    Args:
+        resolve: finds the step's function, importing its module.
+        stopped: whether the engine asked this body to stop.
+        settle: called when the body has returned, before its files are digested: ends what it left running.
+    """
+    meter = Meter()
+    content: Content | None = None
+    in_body = False
+    context: StepContext | None = None
+    try:
+        function = resolve(invocation)
+        content = unpack(invocation.content)
+        _check_source(invocation)
+        arguments = _load_arguments(invocation, content, loader)
+        store = store_at(invocation.root)
+        context = StepContext.for_attempt(
+            store,
+            name=invocation.name,
+            directory=invocation.directory,
+            attempt=invocation.attempt,
+            earlier_work=invocation.earlier_work,
+            resources=invocation.resources,
+            seed=invocation.seed,
+            stopped=stopped,
+        )
+        positional, keywords = call_arguments(function, arguments, context if takes_context(function) else None)
+        in_body = True
+        result = function.fn(*positional, **keywords)
+        in_body = False
+        if context.saw_stop:
+            raise Stopped("the body returned after it was asked to stop")
+        encoded, result_type = encode_result(result, function.hints.get("return", Any), step=invocation.name)
+        _check_source(invocation)
+        settle()
+        context.finish()
+        context.close()
+        manifest = commit_files(store, context.output_key)
+        return Completed(result=encoded, result_type=result_type, manifest=manifest, usage=meter.usage())
+    except BaseException as error:
+        retryable = content is not None and _retryable(error, content.retry_on, in_body=in_body)
+        failed = failure(error, usage=meter.usage(), retryable=retryable)
+        if context is not None:
+            # The body's own error is the one to tell.
+            with suppress(StorageError, OSError):
+                context.close()
+        return failed
+
+
+def _check_source(invocation: Invocation) -> None:
+    changed = check_loaded(invocation.source_files)
+    if changed:
+        raise SourceChanged(
+            f"step {invocation.name}: {', '.join(changed)} changed after the launch began",
+            why="the process that ran the step imported other code than its record would name",
+            next="run again",
+        )
+
+
+def _load_arguments(invocation: Invocation, content: Content, loader: Loader) -> dict[str, Any]:
+    for directory, data in invocation.inputs.items():
+        loader.verify(directory, data, root=invocation.root, mode=invocation.verify)
+    for file in content.files:
+        file.check()
+
+    def lookup(placeholder: Placeholder) -> Any:
+        return loader.load(placeholder, invocation.inputs, content.annotations, root=invocation.root)
+
+    return {name: substitute(value, lookup) for name, value in content.arguments.items()}
+
+
+def _retryable(error: BaseException, retry_on: tuple[type[BaseException], ...], *, in_body: bool) -> bool:
+    """Arguments, imports, sources, corrupt data and wrong results fail again in the same way."""
+    if isinstance(error, (ImportError, PipelineError)) or not isinstance(error, retry_on):
+        return False
+    return in_body or isinstance(error, (StorageError, OSError))
+
+
+def commit_files(store: Store, prefix: str) -> tuple[FileEntry, ...]:
+    """Make the files below `prefix` durable and digest them. OutputError for what a manifest cannot hold."""
+    before = store.list_files(prefix)
+    if is_local(store):
+        _refuse_links(f"{store.url}/{prefix}")
+    if not before:
+        return ()
+    store.make_durable(prefix)
+    start = len(prefix) + 1
+    for entry in before:
+        _check_name(entry.key[start:])
+    digests = store.map(store.digest, [entry.key for entry in before])
+    if _state(store.list_files(prefix)) != _state(before):
+        raise OutputError(
+            f"files below {prefix} changed while they were digested",
+            why="a thread or process that the step started still writes there",
+            next="wait for it before the function returns",
+        )
+    entries = [
+        FileEntry(path=entry.key[start:], size=entry.size_bytes, digest=digest)
+        for entry, digest in zip(before, digests, strict=True)
+    ]
+    return tuple(sorted(entries, key=lambda entry: entry.path))
+
+
+def _state(entries: list[Entry]) -> list[tuple[str, int, str, float]]:
+    return [(entry.key, entry.size_bytes, entry.version, entry.modified) for entry in entries]
+
+
+def _check_name(path: str) -> None:
+    try:
+        path.encode()
+    except UnicodeEncodeError:
+        raise OutputError(
+            f"the output file {os.fsencode(path)!r} has a name that is not UTF-8",
+            why="records are JSON, and other kinds of storage cannot keep such a name",
+            next="write the file under another name",
+        ) from None
+
+
+def _refuse_links(root: str) -> None:
+    """A link would be digested as the file it points to, which may change or vanish later."""
+    pending = [root]
+    while pending:
+        try:
+            with os.scandir(pending.pop()) as entries:
+                for entry in entries:
+                    if entry.is_symlink():
+                        raise OutputError(
+                            f"the output holds the symbolic link {os.path.relpath(entry.path, root)!r} to "
+                            f"{os.readlink(entry.path)!r}",
+                            why="a manifest holds regular files, so that an output is the same on every storage",
+                            next="copy the file instead",
+                        )
+                    if entry.is_dir():
+                        pending.append(entry.path)
+        except FileNotFoundError:
+            # The body never touched its output.
+            continue
+
+
+def _cpu_s() -> float:
+    children = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return time.process_time() + children.ru_utime + children.ru_stime
+
+
+@functools.cache
+def _open_proc(name: str, flags: int) -> int | None:
+    """A file of this process below /proc, opened once: opening costs more than reading. None where there is none."""
+    try:
+        return os.open(f"/proc/self/{name}", flags | os.O_CLOEXEC)
+    except OSError:
+        return None
+
+
+def _reset_peak() -> None:
+    # Where this is not possible (macOS, some containers) the peak is that of the process so far.
+    descriptor = _open_proc("clear_refs", os.O_WRONLY)
+    if descriptor is not None:
+        with suppress(OSError):
+            os.write(descriptor, b"5")
+
+
+def _peak_bytes() -> int:
+    descriptor = _open_proc("status", os.O_RDONLY)
+    if descriptor is None:
+        return _rss_bytes(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss)
+    status = os.pread(descriptor, 4096, 0)
+    start = status.index(b"VmHWM:") + 6
+    return int(status[start : status.index(b"kB", start)]) * 1024
+
+
+def _rss_bytes(ru_maxrss: int) -> int:
+    """The kernel counts KiB on Linux, bytes on macOS."""
+    return ru_maxrss if sys.platform == "darwin" else ru_maxrss * 1024
+
+
+def usage_of(started: float, cpu_s: float, ru_maxrss: int) -> Usage:
+    """Of a process that died. `started` in seconds since the epoch."""
+    now = time.time()
+    return Usage(
+        started=started, ended=now, duration_s=now - started, cpu_s=cpu_s, peak_memory_bytes=_rss_bytes(ru_maxrss)
+    )

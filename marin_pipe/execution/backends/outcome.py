@@ -1,0 +1,102 @@
+"""From what happened to a body to `Failed`: whose frames, which outcome, whether to retry."""
+
+import os
+import sys
+import time
+from types import TracebackType
+
+from marin_pipe.execution.backends.base import Control, Failed, StopReason
+from marin_pipe.execution.errors import ExitCode, PipelineError
+from marin_pipe.execution.records import Usage
+
+_ENGINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
+_MESSAGE_CHARACTERS = 1 << 14
+_TRACEBACK_CHARACTERS = 1 << 16
+
+_STOPPED = {
+    "cancelled": ("interrupted", ExitCode.INTERRUPTED, "the step was cancelled"),
+    "interrupted": ("interrupted", ExitCode.INTERRUPTED, "the step was interrupted"),
+    "preempted": ("preempted", ExitCode.LOST, "the step was preempted"),
+    "lost": ("lost", ExitCode.LOST, "the step was stopped: its lease was lost"),
+    "timeout": ("failed", ExitCode.FAILED, "the step ran longer than its .timeout() allows"),
+}
+
+
+class WorkerDied(PipelineError):
+    """The process of a body ended by itself: a crash, the memory killer, `os._exit`."""
+
+    exit_code = ExitCode.LOST
+
+
+def no_usage(started: float | None = None) -> Usage:
+    """Of a body that could not be measured. `started` in seconds since the epoch."""
+    now = time.time()
+    begin = now if started is None else started
+    return Usage(started=begin, ended=now, duration_s=now - begin, cpu_s=0.0, peak_memory_bytes=0)
+
+
+def failure(error: BaseException, *, usage: Usage, retryable: bool) -> Failed:
+    """What a body, or the preparation for it, raised."""
+    interrupted = isinstance(error, KeyboardInterrupt)
+    exit_code = error.exit_code if isinstance(error, PipelineError) else ExitCode.FAILED
+    message = str(error)
+    if isinstance(error, SystemExit):
+        message = f"the step called sys.exit({error.code!r}); return from the function instead"
+    return Failed(
+        outcome="interrupted" if interrupted else "failed",
+        error_type=type(error).__qualname__,
+        message=_shorten(message, _MESSAGE_CHARACTERS),
+        traceback=_shorten(format_error(error), _TRACEBACK_CHARACTERS),
+        retryable=retryable,
+        exit_code=int(ExitCode.INTERRUPTED if interrupted else exit_code),
+        usage=usage,
+    )
+
+
+def after_stop(result: Failed, control: Control, *, retry_on: tuple[type[BaseException], ...]) -> Failed:
+    """The same failure, told as what it is if the engine had asked the body to stop."""
+    if control.stopped is None:
+        return result
+    reason = control.stopped[0]
+    outcome, exit_code, message = _STOPPED[reason]
+    return Failed(
+        outcome=outcome,  # type: ignore[arg-type]
+        error_type="TimeoutError" if reason == "timeout" else "Stopped",
+        message=message,
+        traceback=result.traceback,
+        retryable=reason == "timeout" and issubclass(TimeoutError, retry_on),
+        exit_code=int(exit_code),
+        usage=result.usage,
+        log_tail=result.log_tail,
+    )
+
+
+def stopped_by(reason: StopReason) -> str:
+    """One line: why a body was stopped."""
+    return _STOPPED[reason][2]
+
+
+def format_error(error: BaseException) -> str:
+    """The traceback from the first frame that is not the engine's; frames of the engine follow at most after it."""
+    import traceback
+
+    kept = _skip_engine_frames(error.__traceback__)
+    return "".join(traceback.format_exception(type(error), error, kept))
+
+
+def _skip_engine_frames(frames: TracebackType | None) -> TracebackType | None:
+    while frames is not None:
+        file = frames.tb_frame.f_code.co_filename
+        if not file.startswith((_ENGINE, "<frozen importlib")) and file != getattr(
+            sys.modules["pickle"], "__file__", ""
+        ):
+            return frames
+        frames = frames.tb_next
+    return None
+
+
+def _shorten(text: str, limit: int) -> str:
+    if len(text) <= limit:
+        return text
+    half = limit // 2
+    return f"{text[:half]}\n[{len(text) - limit} characters left out]\n{text[-half:]}"

@@ -1,0 +1,198 @@
+"""The process that runs bodies, one after another, for one driver.
+
+It is told what to run over a socket and to stop over a pipe; it ends when the socket closes. During a body the
+descriptors 1 and 2 are a pipe to the driver, so that child processes and C code are logged too.
+"""
+
+import atexit
+import faulthandler
+import logging
+import os
+import signal
+import socket
+import sys
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+
+from marin_pipe.execution.backends.body import run_body
+from marin_pipe.execution.backends.loading import Loader
+from marin_pipe.execution.backends.script import find_function
+from marin_pipe.execution.backends.transport import receive_frame, send_frame
+
+READY = "ready"
+LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
+
+
+class StopFlag:
+    """Number of the last invocation that was asked to stop. A thread waits for it, since the main one runs the body."""
+
+    def __init__(self, descriptor: int) -> None:
+        self._descriptor = descriptor
+        self._stopped = 0
+        threading.Thread(target=self._listen, name="marin_pipe-stop", daemon=True).start()
+
+    def check(self, number: int) -> Callable[[], bool]:
+        return lambda: self._stopped >= number
+
+    def _listen(self) -> None:
+        while data := os.read(self._descriptor, 8):
+            self._stopped = max(self._stopped, int.from_bytes(data, "little"))
+
+
+class Output:
+    """Where descriptors 1 and 2 lead: nowhere between bodies, to the driver's pipe during one."""
+
+    def __init__(self) -> None:
+        import ctypes
+
+        self._nowhere = os.open(os.devnull, os.O_RDWR)
+        # C code writes to a pipe through a buffer of its own.
+        self._flush_c = ctypes.CDLL(None).fflush
+        self._streams = (sys.stdout, sys.stderr)
+        for stream in self._streams:
+            stream.reconfigure(line_buffering=True, encoding="utf-8", errors="backslashreplace")  # type: ignore[union-attr]
+
+    @contextmanager
+    def to(self, descriptor: int) -> Iterator[None]:
+        """Lead both to `descriptor`, which is closed."""
+        self._lead(descriptor)
+        os.close(descriptor)
+        try:
+            yield
+        finally:
+            sys.stdout, sys.stderr = self._streams
+            self.close()
+
+    def close(self) -> None:
+        for stream in self._streams:
+            # A body may have closed them; what it printed before is already out.
+            with suppress(ValueError):
+                stream.flush()
+        self._flush_c(None)
+        self._lead(self._nowhere)
+
+    def _lead(self, descriptor: int) -> None:
+        os.dup2(descriptor, 1)
+        os.dup2(descriptor, 2)
+
+
+@contextmanager
+def restored(cwd: str) -> Iterator[None]:
+    """Run a body in `cwd`; undo what it did to the directory, environment, import path and root logger."""
+    # The dict of bytes behind `os.environ`: copying and comparing the mapping itself takes longer than a trivial step.
+    raw: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
+    environment, path = raw.copy(), sys.path[:]
+    logger = logging.getLogger()
+    handlers, level = logger.handlers[:], logger.level
+    os.chdir(cwd)
+    try:
+        yield
+    finally:
+        if raw != environment:
+            restore_environment(environment)
+        if sys.path != path:
+            sys.path[:] = path
+        if logger.handlers != handlers or logger.level != level:
+            logger.handlers[:] = handlers
+            logger.setLevel(level)
+
+
+def restore_environment(environment: dict[bytes, bytes]) -> None:
+    """Make `os.environ` equal to an earlier copy of its bytes."""
+    for name in os.environb.keys() - environment.keys():
+        del os.environb[name]
+    for name, value in environment.items():
+        if os.environb.get(name) != value:
+            os.environb[name] = value
+
+
+class Leftovers:
+    """Ends the processes a body left running: they could still write into its output."""
+
+    def __init__(self) -> None:
+        self.found = False
+
+    def end(self) -> None:
+        """Kill them, and say so in the log."""
+        if not _has_children():
+            return
+        group = os.getpgid(0)
+        names = []
+        for pid in _group_members(group):
+            if pid != os.getpid():
+                names.append(f"{pid} ({_command(pid)})")
+                with suppress(ProcessLookupError):
+                    os.kill(pid, signal.SIGKILL)
+        while _has_children():
+            with suppress(ChildProcessError):
+                os.waitpid(-1, 0)
+        self.found = True
+        if names:
+            print(
+                f"marin_pipe: the step left processes running, which were killed: {', '.join(names)}", file=sys.stderr
+            )
+
+
+def _has_children() -> bool:
+    try:
+        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
+    except ChildProcessError:
+        return False
+    return True
+
+
+def _group_members(group: int) -> list[int]:
+    members = []
+    for name in os.listdir("/proc"):
+        if name.isdigit():
+            with suppress(ProcessLookupError):
+                if os.getpgid(int(name)) == group:
+                    members.append(int(name))
+    return members
+
+
+def _command(pid: int) -> str:
+    try:
+        with open(f"/proc/{pid}/comm") as file:
+            return file.read().strip()
+    except OSError:
+        return "?"
+
+
+def serve(channel: socket.socket, stop: StopFlag) -> None:
+    """Run invocations until the driver closes the channel."""
+    output = Output()
+    loader = Loader()
+    number = 0
+    output.close()
+    send_frame(channel, READY)
+    while True:
+        try:
+            invocation, descriptor = receive_frame(channel)
+        except (EOFError, ConnectionResetError):
+            return
+        assert descriptor is not None  # noqa: S101  an invocation always brings its pipe
+        number += 1
+        leftovers = Leftovers()
+        with output.to(descriptor), restored(invocation.cwd):
+            result = run_body(
+                invocation, resolve=find_function, loader=loader, stopped=stop.check(number), settle=leftovers.end
+            )
+        send_frame(channel, (result, leftovers.found))
+
+
+def main(channel_descriptor: int, stop_descriptor: int, argv: list[str]) -> None:
+    """Serve the driver at the other end of an inherited socket. Called by the command line in `processes.py`."""
+    for descriptor in (channel_descriptor, stop_descriptor):
+        os.set_inheritable(descriptor, False)
+    sys.argv[:] = argv
+    faulthandler.enable()
+    logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    channel = socket.socket(fileno=channel_descriptor)
+    try:
+        serve(channel, StopFlag(stop_descriptor))
+    finally:
+        # Modules are not torn down, which takes longer than a step; what libraries registered still runs.
+        atexit._run_exitfuncs()
+        os._exit(0)
