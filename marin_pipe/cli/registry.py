@@ -59,36 +59,11 @@ def offered(*, with_experiment: bool) -> dict[str, Entry]:
 
 
 FLAG_NAMES = frozenset(
-    [
-        "after",
-        "all",
-        "backend",
-        "check",
-        "debug",
-        "delete",
-        "downstream",
-        "fail-fast",
-        "follow",
-        "force",
-        "help",
-        "json",
-        "keep-going",
-        "keep-runs",
-        "lines",
-        "max-concurrent",
-        "move",
-        "no-wait",
-        "nonce",
-        "older-than",
-        "only",
-        "reason",
-        "root",
-        "single-writer",
-        "source",
-        "undo",
-        "upto",
-        "verify",
-    ]
+    {
+        *("after", "all", "backend", "check", "debug", "delete", "downstream", "fail-fast", "follow", "force", "help"),
+        *("json", "keep-going", "keep-runs", "lines", "max-concurrent", "move", "no-wait", "nonce", "older-than"),
+        *("only", "reason", "root", "single-writer", "source", "undo", "upto", "verify"),
+    }
 )
-"""Every long flag of every command: no config field may have one of these names. Listed so that no command is imported
-for the check."""
+"""Every long flag of every command: no config field may have one of these names. A table, so that the check imports no
+command."""
