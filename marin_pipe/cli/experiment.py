@@ -3,7 +3,7 @@
 import os
 import sys
 from collections.abc import Callable, Mapping
-from types import FrameType, ModuleType
+from types import ModuleType
 from typing import Any
 
 from marin_pipe.cli.app import Script, dispatch, program_of_this_process
@@ -12,6 +12,7 @@ from marin_pipe.cli.failures import guarded
 from marin_pipe.cli.fields import NO_FIELDS, fields_of
 from marin_pipe.execution.errors import ConfigurationError
 from marin_pipe.execution.graph import Graph, build_graph
+from marin_pipe.execution.guard import require_main_guard
 from marin_pipe.execution.handle import Step
 from marin_pipe.execution.layout import name_problem
 
@@ -22,11 +23,14 @@ def experiment(build: Callable[..., Mapping[str, Step[Any]]]) -> None:
     Args:
         build: takes a frozen dataclass with defaults for all fields (or nothing) and returns a dict of names and steps.
     """
-    argv = sys.argv[1:]
     frame = sys._getframe(1)
+    if frame.f_globals.get("__name__") != "__main__":
+        # Somebody imports the script: that import must fail, not this process end.
+        require_main_guard(frame, call="experiment()")
+    argv = sys.argv[1:]
 
     def command() -> int:
-        file = _require_main_guard(frame)
+        file = require_main_guard(frame, call="experiment()")
         return dispatch(argv, program=program_of_this_process(), script=_describe(build, file))
 
     sys.exit(guarded(command, debug="--debug" in argv))
@@ -58,38 +62,3 @@ def _describe(build: Callable[..., Mapping[str, Step[Any]]], file: str) -> Scrip
 def _first_line(module: ModuleType) -> str:
     text = (module.__doc__ or "").strip()
     return text.splitlines()[0] if text else ""
-
-
-def _require_main_guard(frame: FrameType | None) -> str:
-    """The script's file. ConfigurationError if importing it would start the experiment: workers import the script."""
-    while frame is not None and frame.f_code.co_name != "<module>":
-        frame = frame.f_back
-    file = frame.f_code.co_filename if frame is not None else ""
-    if frame is None or not os.path.isfile(file):
-        raise ConfigurationError(
-            "experiment() was called outside a script",
-            why="its command line is that of a Python file, which workers import too",
-            next="put the steps in a .py file, or call marin_pipe.run(steps) here",
-        )
-    if frame.f_globals.get("__name__") != "__main__" or not _is_guarded(file, frame.f_lineno):
-        raise ConfigurationError(
-            f"{os.path.basename(file)}, line {frame.f_lineno}: experiment() is called when the file is imported",
-            why="worker processes import the script to find its steps, and would start the experiment again",
-            next='move the call under `if __name__ == "__main__":`',
-        )
-    return file
-
-
-def _is_guarded(file: str, line: int) -> bool:
-    """Whether `line` of the script stands in the body of an `if __name__ == "__main__":`."""
-    import ast
-
-    with open(file, encoding="utf-8") as source:
-        tree = ast.parse(source.read(), file)
-    guards = {'__name__ == "__main__"', '"__main__" == __name__', "__name__ == '__main__'", "'__main__' == __name__"}
-    return any(
-        isinstance(statement, ast.If)
-        and ast.unparse(statement.test) in guards
-        and statement.body[0].lineno <= line <= (statement.body[-1].end_lineno or line)
-        for statement in tree.body
-    )

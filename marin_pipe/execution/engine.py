@@ -244,6 +244,7 @@ class Engine:
         progress = self._progress[node]
         progress.state = state
         progress.why = why or progress.why
+        served = self.view.commit(node) if state is State.DONE else None
         self.reporter.end(
             StepReport(
                 name=node.name,
@@ -253,6 +254,8 @@ class Engine:
                 notes=notes,
                 duration_s=duration_s,
                 failure=failure,
+                commit=served.number if served is not None else None,
+                path=self.view.data_url(node) if served is not None else None,
             )
         )
         for consumer in (*node.consumers, *self._followers.pop(node, ())):

@@ -46,6 +46,10 @@ class StepReport:
     notes: tuple[str, ...] = ()
     duration_s: float = 0.0
     failure: Failure | None = None
+    commit: int | None = None
+    """Number of the commit it was served from or made; None if it has no output."""
+    path: str | None = None
+    """URL of that commit's data directory."""
 
 
 @dataclass(frozen=True, kw_only=True)
