@@ -78,6 +78,10 @@ def build_key_file(build_key: str) -> str:
     return f"{PROJECT}/builds/{build_key}.json"
 
 
+def packages_file(digest: str) -> str:
+    return f"{PROJECT}/packages/{digest}.json"
+
+
 def label_file(label: str) -> str:
     return f"{PROJECT}/labels/{label}.json"
 

@@ -71,7 +71,7 @@ def _plain_directory(step: Step[object], pin: Pin, store: Store) -> Built:
             python="",
             git_commit=None,
             git_dirty_digest=None,
-            packages={},
+            packages="",
         ),
     )
     return Built(

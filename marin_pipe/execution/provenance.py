@@ -2,6 +2,7 @@
 
 import getpass
 import hashlib
+import json
 import os
 import platform
 import re
@@ -10,14 +11,16 @@ import subprocess
 import sys
 from pathlib import Path
 
+from marin_pipe.execution.layout import packages_file
 from marin_pipe.execution.records import Provenance
 from marin_pipe.execution.secret import Redactor
+from marin_storage import Store
 
 _DISTRIBUTION = re.compile(r"^(?P<name>.+?)-(?P<version>[^-]+)\.(?:dist|egg)-info$")
 
 
-def collect(*, run: str, experiment: str | None, redactor: Redactor) -> Provenance:
-    """Facts about this process and the code around the script it runs."""
+def collect(store: Store, *, run: str, experiment: str | None, redactor: Redactor) -> Provenance:
+    """Facts about this process and the code around the script it runs. Stores the list of packages if it is new."""
     script = Path(sys.argv[0]).resolve().parent if sys.argv and sys.argv[0] else Path.cwd()
     commit, dirty = git_state(script if script.is_dir() else Path.cwd())
     return Provenance(
@@ -29,8 +32,23 @@ def collect(*, run: str, experiment: str | None, redactor: Redactor) -> Provenan
         python=platform.python_version(),
         git_commit=commit,
         git_dirty_digest=dirty,
-        packages=installed_packages(),
+        packages=_store_packages(store),
     )
+
+
+def _store_packages(store: Store) -> str:
+    """The digest under which the installed packages are on record."""
+    text = json.dumps(installed_packages(), sort_keys=True)
+    digest = hashlib.sha256(text.encode()).hexdigest()
+    # Two launches may store the same list at once: equal bytes under one name are no conflict.
+    store.create(packages_file(digest), text.encode())
+    return digest
+
+
+def read_packages(store: Store, digest: str) -> dict[str, str]:
+    """Name -> version of the packages that a record names."""
+    packages: dict[str, str] = json.loads(store.read(packages_file(digest)).data)
+    return packages
 
 
 def user_name() -> str:

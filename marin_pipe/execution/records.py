@@ -90,7 +90,9 @@ class Provenance(Model):
     git_commit: str | None
     git_dirty_digest: str | None
     """sha256 of `git diff HEAD` and the untracked files' names and contents; None for a clean tree."""
-    packages: dict[str, str]
+    packages: str
+    """sha256 of the installed packages' names and versions: `packages/<digest>.json` holds them, once for all records
+    that share them (thousands of steps of one launch do)."""
 
 
 class Usage(Model):

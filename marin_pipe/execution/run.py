@@ -170,7 +170,9 @@ class Launcher:
         redactor = Redactor.from_environment(declared=names)
         self._run_id = launches.new_run_id()
         info = self._experiment
-        facts = provenance.collect(run=self._run_id, experiment=info.name if info else None, redactor=redactor)
+        facts = provenance.collect(
+            self._store, run=self._run_id, experiment=info.name if info else None, redactor=redactor
+        )
         if info is not None:
             launches.write_launch(
                 self._store,
