@@ -164,8 +164,8 @@ def _bind(plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Boun
     refuse_secrets(canonical)
     if found.runtime:
         refuse_secrets(found.runtime)
-    for name, file in found.files:
-        refuse_secrets(file.text, name)
+    if found.files:
+        refuse_secrets({where: file.text for where, file in found.files})
     return Bound(
         arguments=arguments,
         canonical=canonical,

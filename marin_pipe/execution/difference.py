@@ -1,7 +1,7 @@
 """What differs between two canonical forms, with the paths and values a user knows."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
@@ -31,31 +31,33 @@ class Change:
 
     @property
     def is_input(self) -> bool:
-        """Whether this is an upstream step whose key changed: the reason lies there."""
-        return _is_step(self.old) and _is_step(self.new)
+        """Whether all that changed is an upstream step's key: the reason lies there."""
+        if not _is_step(self.old) or not _is_step(self.new):
+            return False
+        return self.old["$step"] != self.new["$step"] and self.old.get("path") == self.new.get("path")
 
     def __str__(self) -> str:
         return f"{self.path}: {readable(self.old)} -> {readable(self.new)}"
 
 
-def difference(old: Any, new: Any, *, path: str = "") -> list[Change]:
-    """The smallest parts in which two canonical forms differ; `old` and `new` are whole argument trees."""
-    return list(_difference(old, new, path))
+def difference(old: Mapping[str, Any], new: Mapping[str, Any]) -> list[Change]:
+    """The smallest parts in which the canonical arguments of two steps differ."""
+    names = [*old, *(name for name in new if name not in old)]
+    return [c for name in names for c in _difference(old.get(name, ABSENT), new.get(name, ABSENT), name)]
 
 
 def _difference(old: Any, new: Any, path: str) -> Iterator[Change]:
     if _same(old, new):
         return
     if _kind(old) != _kind(new) or _is_step(old):
-        yield Change(path or "arguments", old, new)
+        yield Change(path, old, new)
         return
     before, after = dict(children(old)), dict(children(new))
     if not before and not after:
-        yield Change(path or "arguments", old, new)
+        yield Change(path, old, new)
         return
     for part in [*before, *(part for part in after if part not in before)]:
-        inside = f"{path}{part}".removeprefix(".")
-        yield from _difference(before.get(part, ABSENT), after.get(part, ABSENT), inside)
+        yield from _difference(before.get(part, ABSENT), after.get(part, ABSENT), f"{path}{part}")
 
 
 def _same(old: Any, new: Any) -> bool:
@@ -104,7 +106,7 @@ def children(form: Any) -> Iterator[tuple[str, Any]]:
         yield from _indexed(form)
     elif isinstance(form, dict) and not tag:
         for key, value in form.items():
-            yield (f".{key}" if key.isidentifier() else f"[{key!r}]"), value
+            yield f"[{key!r}]", value
 
 
 def _indexed(values: list[Any]) -> Iterator[tuple[str, Any]]:

@@ -4,7 +4,7 @@ import posixpath
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Any, Generic, Literal, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeAlias, TypeVar
 
 from pydantic_core import core_schema
 
@@ -167,7 +167,15 @@ class StepPath:
         return core_schema.is_instance_schema(cls)
 
 
-Ref = T | Step[T] | StepPath
+class _StepSchema:
+    """Tells pydantic what `Step` says itself: for `Step[T]` it would look at the dataclass instead."""
+
+    @staticmethod
+    def __get_pydantic_core_schema__(source: Any, handler: Any) -> core_schema.CoreSchema:
+        return Step.__get_pydantic_core_schema__(source, handler)
+
+
+Ref: TypeAlias = T | Annotated[Step[T], _StepSchema] | StepPath
 """`corpus: Ref[Documents]` on a field of a dataclass or model: a value, or the step (or path) that makes it."""
 
 

@@ -261,8 +261,10 @@ def _object(value: Any, where: str, visit: Visit) -> Any:
         return value.__canonical__()
     if isinstance(value, Enum):
         visit(where, cls)
-        name: Any = value.name  # a Flag without bits has none
-        return {"$enum": f"{cls.__qualname__}.{name if name is not None else value.value!r}"}
+        name: str | None = value.name
+        if name is None:  # a Flag without bits
+            name = repr(value.value)
+        return {"$enum": f"{cls.__qualname__}.{name}"}
     spec = class_spec(cls)
     if spec is not None:
         return _fields(value, spec, where, visit)
@@ -474,10 +476,10 @@ def _advice(value: Any) -> str:
         return "pass a function at the top level of a module, and the object's data as another argument"
     if isinstance(value, functools.partial):
         return "pass the function and its arguments as separate arguments"
-    if isinstance(value, GeneratorType) or hasattr(value, "__next__"):
-        return "pass a list; an iterator can be read only once"
     if hasattr(value, "read") or hasattr(value, "fileno"):
         return "pass InputFile(path) and open it in the step"
+    if isinstance(value, GeneratorType) or hasattr(value, "__next__"):
+        return "pass a list; an iterator can be read only once"
     if isinstance(value, ModuleType | FunctionType | BuiltinFunctionType):
         return "pass a function or class of the module"
     return "pass its data as a frozen dataclass; if it has no influence on the result, annotate it Runtime[...]"

@@ -177,12 +177,12 @@ def redact(text: str) -> str:
     return _redactor_of_this_process().redact(text)
 
 
-def refuse_secrets(form: Any, where: str = "") -> None:
-    """GraphError if a canonical form (or other JSON) holds a secret as text, naming the argument below `where`."""
+def refuse_secrets(arguments: Mapping[str, Any]) -> None:
+    """GraphError if a secret stands as text in canonical arguments, naming the part that holds it."""
     redactor = _redactor_of_this_process()
-    if not redactor.suspects(canonical_json(form)):
+    if not redactor.suspects(canonical_json(arguments)):
         return
-    for path, text in _texts(form, where):
+    for path, text in (found for name, form in arguments.items() for found in _texts(form, name)):
         name = redactor.find(text)
         if name is not None:
             what = f"the value of the environment variable {name}" if name else "a token of a known kind"
@@ -201,7 +201,7 @@ def _texts(form: Any, path: str) -> Iterator[tuple[str, str]]:
     elif parts:
         for part, child in parts:
             yield path, part
-            yield from _texts(child, f"{path}{part}".removeprefix("."))
+            yield from _texts(child, f"{path}{part}")
     elif isinstance(form, list | dict):
         for child in form.values() if isinstance(form, dict) else form:
             yield from _texts(child, path)
