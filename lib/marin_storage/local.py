@@ -449,6 +449,8 @@ def _raise_unless_absent(error: OSError) -> None:
 
 def _raise_mapped(error: OSError, path: str) -> NoReturn:
     """Raise the storage error that `error` means. An I/O error is final: a later fsync would wrongly succeed."""
+    if isinstance(error, StorageError):
+        raise error  # some storage errors are OSErrors too, so that callers may catch either
     number = error.errno
     what = f"{path}: {error.strerror}"
     if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
