@@ -11,18 +11,13 @@ from marin_pipe.execution.records import Label, encode, parse
 LABELS = f"{PROJECT}/labels"
 
 
-def check_label(label: str) -> None:
-    """ConfigurationError unless `label` can name an output."""
-    problem = name_problem(label)
-    if problem is None:
-        part = next((part for part in label.split("/") if part.endswith(".json")), None)
-        if part is not None:
-            # Label `a` is the file `a.json`, which a label `a.json/b` would need as a directory.
-            problem = f'its part {part!r} ends in ".json"'
-    if problem is not None:
-        raise ConfigurationError(
-            f"{label!r} cannot be a label: {problem}", next='choose a name such as "corpus/2024-clean"'
-        )
+def label_problem(label: str) -> str | None:
+    """Why `label` cannot name an output; None if it can."""
+    part = next((part for part in label.split("/") if part.endswith(".json")), None)
+    if part is not None:
+        # Label `a` is the file `a.json`, which a label `a.json/b` would need as a directory.
+        return f'its part {part!r} ends in ".json"'
+    return name_problem(label)
 
 
 def move_label(store: Store, label: str, directory: str, commit: int | None, *, user: str, move: bool = True) -> Label:
@@ -33,7 +28,11 @@ def move_label(store: Store, label: str, directory: str, commit: int | None, *, 
     Raises:
         ConfigurationError: the name is not allowed, or the label names something else and `move` is False.
     """
-    check_label(label)
+    problem = label_problem(label)
+    if problem is not None:
+        raise ConfigurationError(
+            f"{label!r} cannot be a label: {problem}", next='choose a name such as "corpus/2024-clean"'
+        )
     key = label_file(label)
     wanted = Label(label=label, directory=directory, commit=commit, nonce=new_nonce(), created=time.time(), user=user)
     while True:

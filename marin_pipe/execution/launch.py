@@ -9,6 +9,7 @@ from marin_storage import Store
 
 from marin_pipe.execution.graph import Graph
 from marin_pipe.execution.layout import launches_directory
+from marin_pipe.execution.pin import pin_address
 from marin_pipe.execution.records import Launch, LaunchStep, Provenance, encode, parse
 
 
@@ -34,6 +35,7 @@ def make_launch(
                 directory=node.directory,
                 function=node.step.function.name,
                 inputs=tuple(upstream.directory for upstream in node.inputs),
+                pin=pin_address(node.step.options.pin) if node.step.options.pin is not None else None,
             )
             for node in graph.nodes
         ),
@@ -42,7 +44,8 @@ def make_launch(
 
 
 def write_launch(store: Store, launch: Launch) -> None:
-    store.create(f"{launches_directory(launch.experiment)}/{launch.run}.json", encode(launch))
+    # Durable: what a launch names is kept from collection by this record.
+    store.create(f"{launches_directory(launch.experiment)}/{launch.run}.json", encode(launch), durable=True)
 
 
 def list_launches(store: Store, experiment: str) -> list[str]:

@@ -1,5 +1,7 @@
 """Pinned steps: served from an output directory named by URL instead of running."""
 
+import os
+
 from marin_storage import Store, open_store
 
 from marin_pipe.execution import decide
@@ -82,6 +84,11 @@ def _plain_directory(step: Step[object], pin: Pin, store: Store) -> Built:
         record=record,
         manifest=manifest,
     )
+
+
+def pin_address(pin: Pin) -> str:
+    """Where a pin points, as records keep it: a URL or an absolute path, whatever the working directory is later."""
+    return pin.url if "://" in pin.url else os.path.abspath(os.path.expanduser(pin.url))
 
 
 def join_url(root: str, key: str) -> str:

@@ -222,6 +222,8 @@ class LaunchStep(Model):
     function: str
     inputs: tuple[str, ...]
     """Directories of the upstream steps."""
+    pin: str | None = None
+    """The URL it was pinned to: kept like an output that the launch made."""
 
 
 class Launch(Model):

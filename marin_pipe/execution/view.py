@@ -13,7 +13,7 @@ from marin_pipe.execution.backends.base import LoadedInput
 from marin_pipe.execution.graph import Graph, Node
 from marin_pipe.execution.handle import SourcePolicy
 from marin_pipe.execution.observe import NOTHING, Observation, data_directory, observe
-from marin_pipe.execution.pin import join_url, resolve_pin
+from marin_pipe.execution.pin import join_url, pin_address, resolve_pin
 from marin_pipe.execution.records import InputUse, Served
 from marin_pipe.execution.source import Fingerprint, fingerprint
 
@@ -88,7 +88,7 @@ class View:
     def address(self, node: Node) -> str:
         """The node's step directory, or the URL it is pinned to."""
         pin = node.step.options.pin
-        return node.directory if pin is None else pin.url
+        return node.directory if pin is None else pin_address(pin)
 
     def input_uses(self, node: Node) -> tuple[InputUse, ...]:
         """The exact commits a body of `node` will read."""
