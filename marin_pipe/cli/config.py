@@ -63,7 +63,7 @@ def override(config_class: type, overrides: Overrides, *, fields: Fields) -> Any
     import io
 
     import draccus
-    import yaml
+    import yaml  # type: ignore[import-untyped]
     from draccus.utils import DecodingError, ParsingError
 
     said = io.StringIO()

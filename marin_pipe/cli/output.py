@@ -66,6 +66,12 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right:
         print_line("  ".join(cells).rstrip())
 
 
+def show_path(url: str) -> str:
+    """A path below the current directory as a relative one; anything else unchanged."""
+    here = os.getcwd() + os.sep
+    return url[len(here) :] if url.startswith(here) else url
+
+
 def human_size(size_bytes: int) -> str:
     """`512 B`, `1.5 KiB`, `20.0 GiB`."""
     if size_bytes < 1024:
@@ -79,7 +85,9 @@ def human_size(size_bytes: int) -> str:
 
 
 def human_duration(duration_s: float) -> str:
-    """`0.3 s`, `42 s`, `3 min 20 s`, `5 h 12 min`, `3 d 4 h`."""
+    """`7 ms`, `0.3 s`, `42 s`, `3 min 20 s`, `5 h 12 min`, `3 d 4 h`."""
+    if duration_s < 0.0995:
+        return f"{round(duration_s * 1000)} ms"
     if duration_s < 9.95:
         return f"{duration_s:.1f} s"
     seconds = round(duration_s)

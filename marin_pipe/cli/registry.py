@@ -62,7 +62,7 @@ FLAG_NAMES = frozenset(
     {
         *("after", "all", "backend", "check", "debug", "delete", "downstream", "fail-fast", "follow", "force", "help"),
         *("json", "keep-going", "keep-runs", "lines", "max-concurrent", "move", "no-wait", "nonce", "older-than"),
-        *("only", "reason", "root", "single-writer", "source", "undo", "upto", "verify"),
+        *("only", "probe", "reason", "root", "single-writer", "source", "undo", "upto", "verify"),
     }
 )
 """Every long flag of every command: no config field may have one of these names. A table, so that the check imports no

@@ -1,9 +1,8 @@
 """The split of argv into what click parses and what overrides the experiment's config. Pure."""
 
 import difflib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal
 
 from marin_pipe.cli.fields import Fields
 from marin_pipe.execution.errors import ConfigurationError
@@ -14,35 +13,30 @@ Flags = Mapping[str, bool]
 
 @dataclass(frozen=True, kw_only=True)
 class Split:
-    """`arguments` are for click, in their order; `overrides` are (field, text) for draccus, in theirs."""
+    """`arguments` are for click, `overrides` are (field, text) for draccus; both in the order of argv."""
 
     arguments: tuple[str, ...]
     overrides: tuple[tuple[str, str], ...]
 
 
-@dataclass(frozen=True, slots=True)
-class _Token:
-    kind: Literal["flag", "override", "positional"]
-    words: tuple[str, ...]
-    """As click wants them, or (field, text)."""
-    index: int
-
-
 def find_command(argv: Sequence[str], *, commands: Collection[str], flags: Flags, fields: Fields) -> int | None:
-    """Where in `argv` the command stands: the first word that is neither a flag nor a value. None if there is none.
+    """Where in `argv` the command stands: the first word that is neither an option nor its value. None without one.
 
     `flags` are those of the default command. ConfigurationError if that word is no command.
     """
-    for token in _tokens(argv, flags=flags, fields=fields, strict=False, commands=commands):
-        if token.kind == "positional":
-            word = token.words[0]
+    index = 0
+    while index < len(argv) and argv[index] != "--":
+        word = argv[index]
+        if not _is_option(word):
             if word in commands:
-                return token.index
-            if word != "--":
-                raise ConfigurationError(
-                    f"there is no command {word!r}", next=_nearest(word, sorted(commands), "the commands are")
-                )
-            return None
+                return index
+            known = f"the commands are: {', '.join(commands)}"
+            raise ConfigurationError(f"there is no command {word!r}", next=_did_you_mean(word, commands) or known)
+        following = argv[index + 1] if index + 1 < len(argv) else None
+        # A flag that is unknown here may belong to the command that follows; a command is not taken for its value.
+        unknown = _flag(word, flags) is None and fields.resolve(word[2:]) is None
+        takes = _takes_next(word, following, flags, fields) and not (unknown and following in commands)
+        index += 2 if takes else 1
     return None
 
 
@@ -50,97 +44,78 @@ def split(argv: Sequence[str], *, flags: Flags, fields: Fields) -> Split:
     """Divide `argv` (without the command).
 
     `--name value` and `--name=value` are flags if the command has one of that name, with dashes or underscores, and
-    config overrides otherwise. A value is the next word, unless that begins with `--` or is a flag itself.
+    config overrides otherwise. The value of an override is the next word, unless that begins with `--` or is a flag.
 
     Raises:
         ConfigurationError: a name that is neither, with the nearest match; an override without a value.
     """
     arguments: list[str] = []
     overrides: list[tuple[str, str]] = []
-    for token in _tokens(argv, flags=flags, fields=fields, strict=True):
-        if token.kind == "override":
-            overrides.append((token.words[0], token.words[1]))
-        else:
-            arguments.extend(token.words)
-    return Split(arguments=tuple(arguments), overrides=tuple(overrides))
-
-
-def _tokens(
-    argv: Sequence[str], *, flags: Flags, fields: Fields, strict: bool, commands: Collection[str] = ()
-) -> Iterator[_Token]:
     index = 0
     while index < len(argv):
         word = argv[index]
-        following = argv[index + 1] if index + 1 < len(argv) else None
         if word == "--":
-            for rest in range(index, len(argv)):
-                yield _Token("positional", (argv[rest],), rest)
-            return
-        if not word.startswith("-") or word == "-":
-            yield _Token("positional", (word,), index)
-            index += 1
-            continue
-        name, equals, value = word.partition("=") if word.startswith("--") else (word, "", "")
+            arguments.extend(argv[index:])
+            break
+        following = argv[index + 1] if index + 1 < len(argv) else None
+        takes = _is_option(word) and _takes_next(word, following, flags, fields)
+        name, equals, value = word.partition("=")
         flag = _flag(name, flags)
-        if flag is not None:
-            own = (f"{flag}={value}",) if equals else (flag,)
-            if flags[flag] and not equals and following is not None:
-                own = (flag, following)
-        elif not word.startswith("--"):
-            own = (word,)  # short flags in clusters, or unknown ones: click knows
+        if flag is not None or not word.startswith("--"):
+            # Single dashes too, also unknown ones and clusters: click knows.
+            arguments.append(f"{flag}{equals}{value}" if flag is not None else word)
+            arguments.extend([following] if takes and following is not None else [])
         else:
-            token, taken = _override(name[2:], value if equals else None, following, flags, fields, strict, commands)
-            yield _Token(token.kind, token.words, index)
-            index += taken
-            continue
-        yield _Token("flag", own, index)
-        index += 2 if len(own) == 2 else 1
+            given = value if equals else following if takes else None
+            overrides.append(_override(name[2:], given, flags, fields))
+        index += 2 if takes else 1
+    return Split(arguments=tuple(arguments), overrides=tuple(overrides))
 
 
-def _override(
-    name: str,
-    value: str | None,
-    following: str | None,
-    flags: Flags,
-    fields: Fields,
-    strict: bool,
-    commands: Collection[str],
-) -> tuple[_Token, int]:
-    """The override (or, where not strict, another command's flag) that begins here, and how many words it takes."""
-    field = fields.resolve(name)
-    if field is None and strict:
-        raise ConfigurationError(
-            f"--{name} is neither a flag of this command nor a field of the config",
-            next=_nearest(name, [*(f[2:] for f in flags if f.startswith("--")), *fields.by_name], "see --help", "--"),
-        )
+def _is_option(word: str) -> bool:
+    return word.startswith("-") and word != "-"
+
+
+def _takes_next(word: str, following: str | None, flags: Flags, fields: Fields) -> bool:
+    """Whether the word that follows the option `word` is its value."""
+    if following is None or (word.startswith("--") and "=" in word):
+        return False
+    flag = _flag(word, flags)
+    if flag is not None:
+        return flags[flag]
+    if not word.startswith("--") or following.startswith("--") or following in flags:
+        return False
+    field = fields.resolve(word[2:])
+    return field is None or fields.takes(field, following)
+
+
+def _override(name: str, value: str | None, flags: Flags, fields: Fields) -> tuple[str, str]:
+    resolved = fields.resolve(name)
+    if resolved is None:
+        close = _did_you_mean(name, [*(flag[2:] for flag in flags if flag.startswith("--")), *fields.by_name], "--")
+        what = "a flag of this command nor a field of the config" if fields.by_name else "a flag of this command"
+        neither = "neither" if fields.by_name else "not"
+        raise ConfigurationError(f"--{name} is {neither} {what}", next=close or "see --help")
     if value is not None:
-        return _Token("override", (field or name, value), 0), 1
-    usable = following is not None and not following.startswith("--") and following not in flags
-    if field is None:
-        return _Token("flag", (), 0), 2 if usable and following not in commands else 1
-    if usable and fields.takes(field, following or ""):
-        return _Token("override", (field, following or ""), 0), 2
-    if strict and not (field in fields.by_name and fields.by_name[field].kind == "switch"):
-        raise ConfigurationError(
-            f"--{name} needs a value" + (f", and {following!r} is a flag" if following is not None else ""),
-            why=f"its type is {fields.by_name[field].type_text}; only a bool may stand alone"
-            if field in fields.by_name
-            else "",
-            next=f"write --{name} VALUE, or --{name}=VALUE if the value begins with --",
-        )
-    return _Token("override", (field, "true"), 0), 1
+        return resolved, value
+    field = fields.by_name.get(resolved)
+    if field is not None and field.kind == "switch":
+        return resolved, "true"
+    raise ConfigurationError(
+        f"--{name} needs a value",
+        why=f"its type is {field.type_text}; only a bool may stand alone" if field is not None else "",
+        next=f"write --{name} VALUE, or --{name}=VALUE if the value begins with --",
+    )
 
 
-def _flag(name: str, flags: Flags) -> str | None:
-    for candidate in (name, f"--{name[2:].replace('_', '-')}"):
+def _flag(word: str, flags: Flags) -> str | None:
+    for candidate in (word, f"--{word[2:].replace('_', '-')}"):
         if candidate in flags:
             return candidate
     return None
 
 
-def _nearest(word: str, known: Sequence[str], otherwise: str, prefix: str = "") -> str:
+def _did_you_mean(word: str, known: Collection[str], prefix: str = "") -> str:
     by_spelling = {name.replace("_", "-"): name for name in known}
-    close = difflib.get_close_matches(word.replace("_", "-"), list(by_spelling), n=1, cutoff=0.6)
-    if close:
-        return f"did you mean {prefix}{by_spelling[close[0]]}?"
-    return otherwise if prefix else f"{otherwise}: {', '.join(known)}"
+    close = difflib.get_close_matches(word.replace("_", "-"), list(by_spelling), n=1)
+    return f"did you mean {prefix}{by_spelling[close[0]]}?" if close else ""

@@ -254,7 +254,7 @@ class Engine:
                 notes=notes,
                 duration_s=duration_s,
                 failure=failure,
-                commit=served.number if served is not None else None,
+                commit=served,
                 path=self.view.data_url(node) if served is not None else None,
             )
         )

@@ -5,6 +5,7 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from marin_pipe.execution.errors import ExitCode
+from marin_pipe.execution.records import Served
 
 Status = Literal["cached", "built", "adopted", "failed", "blocked", "interrupted", "preempted", "lost", "not run"]
 EventKind = Literal["cached", "started", "waiting", "built", "adopted", "retrying", "failed", "blocked", "note"]
@@ -46,8 +47,8 @@ class StepReport:
     notes: tuple[str, ...] = ()
     duration_s: float = 0.0
     failure: Failure | None = None
-    commit: int | None = None
-    """Number of the commit it was served from or made; None if it has no output."""
+    commit: Served | None = None
+    """What it was served from, or made; None if it has no output."""
     path: str | None = None
     """URL of that commit's data directory."""
 
