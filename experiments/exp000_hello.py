@@ -72,12 +72,12 @@ def count_words(speeches: Speeches, *, words: tuple[str, ...]) -> Counts:
 @step
 def write_report(counts: Counts, *, words: tuple[str, ...], ctx: StepContext) -> None:
     """Write a Markdown table, frequencies per 10,000 words."""
-    lines = ["# State of the Union", "", " | ".join(("| decade | addresses | words", *words, ""))]
-    lines.append("|" + " --- |" * (3 + len(words)))
+    rows = [("decade", "addresses", "words", *words), ("---",) * (3 + len(words))]
     for decade, total in counts.words.items():
         rates = (f"{10_000 * counts.chosen[decade][word] / total:.1f}" for word in words)
-        lines.append(" | ".join((f"| {decade} | {counts.addresses[decade]} | {total:,}", *rates, "")))
-    (ctx.output / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
+        rows.append((decade, str(counts.addresses[decade]), f"{total:,}", *rates))
+    table = "\n".join(f"| {' | '.join(row)} |" for row in rows)
+    (ctx.output / "report.md").write_text(f"# State of the Union\n\n{table}\n", encoding="utf-8")
 
 
 def build(config: HelloConfig) -> dict[str, Step[None]]:

@@ -15,6 +15,7 @@ _WORDS = {
     "adopted": "adopted",
     "retrying": "retry",
     "failed": "failed",
+    "stopped": "stopped",
     "note": "note",
 }
 """Cached and blocked steps have no line of their own: the ending counts them."""

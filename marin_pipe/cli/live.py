@@ -73,7 +73,7 @@ class Live(Lines):
             elif event.kind != "note":
                 self._running.pop(event.directory, None)
                 self._done[event.kind] = self._done.get(event.kind, 0) + 1
-        if event.kind in ("built", "adopted", "retrying", "failed", "note"):
+        if event.kind in ("built", "adopted", "retrying", "failed", "stopped", "note"):
             super().event(event)
 
     def _emit(self, line: str) -> None:

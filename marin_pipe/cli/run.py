@@ -84,8 +84,8 @@ def run_command(
     if backend == "ray":
         raise ConfigurationError(
             "the ray backend is not available",
-            why="this installation has no `ray` backend",
-            next="use --backend local; a later release adds it with the extra `marin-pipe[ray]`",
+            why="it belongs to the extra marin-pipe[ray], and this version does not contain it yet",
+            next="use --backend local",
         )
     settings = RunSettings(
         backend=backend,

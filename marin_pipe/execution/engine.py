@@ -372,9 +372,9 @@ class Engine:
             log_directory=f"{attempt_directory(node.directory, result.attempt)}/log",
             exit_code=failure.exit_code,
         )
-        first_line = failure.message.splitlines()[0] if failure.message else ""
-        why = f"{failure.error_type}: {first_line}"
-        self.reporter.event("failed", node.name, node.directory, why)
+        first_line = f": {failure.message.splitlines()[0]}" if failure.message.strip() else ""
+        why = f"{failure.error_type}{first_line}"
+        self.reporter.event("failed" if failure.outcome == "failed" else "stopped", node.name, node.directory, why)
         self._end(node, State.FAILED, failure.outcome, why=why, failure=report)
         if failure.outcome == "interrupted" and self.stopped is None and self.scheduler.in_caller_thread:
             self.stop("interrupted", grace_s=0.0)

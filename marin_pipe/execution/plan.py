@@ -174,7 +174,8 @@ class Planner:
         ended = read_ended(self._store, node.directory, attempts[-1])
         if ended is None:
             return f"attempt {attempts[-1]} was lost before it could say why"
-        return f"attempt {ended.attempt} {ended.outcome}: {ended.error_type}: {ended.message.splitlines()[0][:80]}"
+        message = f": {ended.message.splitlines()[0][:80]}" if ended.message.strip() else ""
+        return f"attempt {ended.attempt} {ended.outcome}: {ended.error_type}{message}"
 
     def _why_missing(self, node: Node, moving: list[Node]) -> str:
         """Root causes are told once, where they are: a step that is new only through its inputs points to them."""

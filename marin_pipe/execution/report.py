@@ -8,7 +8,9 @@ from marin_pipe.execution.errors import ExitCode
 from marin_pipe.execution.records import Served
 
 Status = Literal["cached", "built", "adopted", "failed", "blocked", "interrupted", "preempted", "lost", "not run"]
-EventKind = Literal["cached", "started", "waiting", "built", "adopted", "retrying", "failed", "blocked", "note"]
+EventKind = Literal[
+    "cached", "started", "waiting", "built", "adopted", "retrying", "failed", "stopped", "blocked", "note"
+]
 
 
 @dataclass(frozen=True, kw_only=True)
