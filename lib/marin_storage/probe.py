@@ -82,8 +82,9 @@ def _stored_record(store: Store, key: str) -> object:
         return json.loads(store.read(key).data)
     except NotFound:
         return None
-    except ValueError as error:
-        raise StorageError(f"{store.url}/{key} is not JSON: {error}. Delete it; it will be written again.") from error
+    except ValueError:
+        # Torn by a power failure, or by hand: asked again, the store answers the same.
+        return None
 
 
 def _problems(store: Store, directory: str) -> list[str]:

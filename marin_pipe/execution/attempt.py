@@ -2,22 +2,27 @@
 written last and names the attempt; everything before it can be interrupted anywhere and leaves nothing that is served.
 """
 
+import logging
 import os
 import random
 import socket
 import threading
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 
-from marin_storage import AlreadyExists, Conflict, NotFound, Store
+from marin_storage import AlreadyExists, Conflict, NotFound, StorageError, Store
 
 from marin_pipe.execution import decide
 from marin_pipe.execution.backends.base import Backend, Completed, Control, Failed, LoadedInput, Task
+from marin_pipe.execution.backends.outcome import failure, no_usage
+from marin_pipe.execution.errors import RecordError
 from marin_pipe.execution.handle import Step
 from marin_pipe.execution.keeper import Callbacks, Holding, Keeper
 from marin_pipe.execution.layout import (
     attempt_directory,
+    attempt_epoch,
     build_key_file,
     commit_key,
     work_directory,
@@ -39,11 +44,14 @@ from marin_pipe.execution.records import (
     Usage,
     Withdrawn,
     encode,
+    is_torn,
     parse,
 )
 from marin_pipe.execution.resources import Resource
 from marin_pipe.execution.secret import Redactor
 from marin_pipe.execution.source import Fingerprint
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,7 +103,8 @@ class Unfinished:
     """The step ended without a commit."""
 
     failure: Failed
-    attempt: str
+    attempt: str | None
+    """None if the step did not come to an attempt."""
     attempts: int
     log_tail: tuple[str, ...]
 
@@ -124,7 +133,14 @@ class Attempts:
     settings: AttemptSettings = field(default_factory=AttemptSettings)
 
     def run(self, job: Job, control: Control) -> Result:
-        """Bring one step to a commit, or say why there is none."""
+        """Bring one step to a commit, or say why there is none. A store that fails, fails the step."""
+        try:
+            return self._run(job, control)
+        except (StorageError, RecordError) as error:
+            failed = failure(error, usage=no_usage(), retryable=False)
+            return Unfinished(failure=failed, attempt=None, attempts=0, log_tail=())
+
+    def _run(self, job: Job, control: Control) -> Result:
         got = acquire(self.store, job.directory, seen=job.seen, times=self.settings.times, expired=job.expired_lease)
         if isinstance(got, Taken):
             return Occupied(taken=got)
@@ -156,6 +172,9 @@ class Attempts:
                 holding.renew()
             except Conflict:
                 return Superseded(observation=observe(self.store, job.directory))
+            except StorageError as error:
+                logger.warning("%s is not tried again, its lease could not be renewed: %s", job.directory, error)
+                return result
 
     def _try_again(self, job: Job, result: Unfinished, control: Control, count: int) -> bool:
         """Whether to retry; waits the backoff. Preemption and stops by hand are no failures to retry here."""
@@ -185,14 +204,17 @@ class Attempts:
         finally:
             if timer is not None:
                 timer.cancel()
-            log.close()
+            _close(log, attempt)
         if isinstance(done, Completed):
-            return self._commit(job, holding, done, build_key, count)
+            try:
+                return self._commit(job, holding, done, build_key, count)
+            except StorageError as error:
+                done = failure(error, usage=done.usage, retryable=False)
         return self._end(job, holding, done, log, started, count)
 
     def _task(self, job: Job, attempt: str) -> Task:
         earlier: tuple[str, ...] = ()
-        if job.seen.has_work or job.seen.has_attempts:
+        if job.seen.has_work or attempt_epoch(attempt) > 1:
             names = [name for name in list_work(self.store, job.directory) if name != attempt]
             earlier = tuple(work_directory(job.directory, name) for name in reversed(names))
         return Task(
@@ -232,12 +254,19 @@ class Attempts:
         except AlreadyExists:
             return Superseded(observation=observe(self.store, job.directory, key=job.step.key))
         if commit.kind == "built":
-            pointer = BuildPointer(directory=job.directory, commit=commit.number, output_digest=commit.output_digest)
-            self.store.write(build_key_file(build_key), encode(pointer))
+            self._point(build_key, job.directory, commit)
         return Committed(
             observation=Observation(highest=commit.number, commit=commit, has_lease=True, has_attempts=True),
             attempts=count,
         )
+
+    def _point(self, build_key: str, directory: str, commit: Built) -> None:
+        pointer = BuildPointer(directory=directory, commit=commit.number, output_digest=commit.output_digest)
+        try:
+            self.store.write(build_key_file(build_key), encode(pointer))
+        except StorageError as error:
+            # The step is done: without the pointer, equal work elsewhere is only not found.
+            logger.warning("%s will not be found by its build key: %s", directory, error)
 
     def _superseded_or_lost(self, job: Job, holding: Holding, count: int) -> Result:
         observation = observe(self.store, job.directory, key=job.step.key)
@@ -250,7 +279,7 @@ class Attempts:
             traceback="",
             retryable=False,
             exit_code=75,
-            usage=_no_usage(),
+            usage=no_usage(),
         )
         return Unfinished(failure=failure, attempt=holding.held.attempt, attempts=count, log_tail=())
 
@@ -272,7 +301,11 @@ class Attempts:
             peak_memory_bytes=failure.usage.peak_memory_bytes,
             run=self.provenance.run,
         )
-        self.store.create(f"{attempt_directory(job.directory, attempt)}/ended.json", encode(ended))
+        try:
+            self.store.create(f"{attempt_directory(job.directory, attempt)}/ended.json", encode(ended))
+        except StorageError as error:
+            # The report still tells; to others the attempt looks lost.
+            logger.warning("how %s ended could not be stored: %s", attempt_directory(job.directory, attempt), error)
         if failure.outcome == "lost" and holding.lost is not None:
             return self._superseded_or_lost(job, holding, count)
         return Unfinished(failure=failure, attempt=attempt, attempts=count, log_tail=tail)
@@ -297,7 +330,23 @@ class Attempts:
             source_inputs=commit.record.inputs,
             reason="the same function, arguments, source and input bytes were built there",
         )
-        return self._publish(job, adopted, build_key, 0)
+        result = self._publish(job, adopted, build_key, 0)
+        if isinstance(result, Committed):
+            again = find_build(self.store, build_key)
+            if again is None or (again[0], again[1].number) != (directory, commit.number):
+                return self._take_back(job, adopted)
+        return result
+
+    def _take_back(self, job: Job, adopted: Adopted) -> Superseded:
+        """Withdraw an adoption whose source was collected while it was published (see `gc.py`)."""
+        number = adopted.number + 1
+        withdrawn = Withdrawn(
+            number=number, owner=adopted.owner, reason=f"{adopted.source_directory} was collected meanwhile"
+        )
+        # If a later holder has committed on top of it, theirs stands.
+        with suppress(AlreadyExists):
+            self.store.create(commit_key(job.directory, number), encode(withdrawn), durable=True)
+        return Superseded(observation=observe(self.store, job.directory, key=job.step.key))
 
     def _record(
         self,
@@ -340,8 +389,7 @@ def find_build(store: Store, build_key: str) -> tuple[str, Built] | None:
         blob = store.read(build_key_file(build_key))
     except NotFound:
         return None
-    if not blob.data:
-        # Not synced before a crash: an index entry that was never finished names nothing.
+    if is_torn(blob.data):
         return None
     pointer: BuildPointer = parse(BuildPointer, blob.data, key=build_key_file(build_key))
     latest = observe(store, pointer.directory)
@@ -357,6 +405,9 @@ def find_build(store: Store, build_key: str) -> tuple[str, Built] | None:
     return pointer.directory, commit
 
 
-def _no_usage() -> Usage:
-    now = time.time()
-    return Usage(started=now, ended=now, duration_s=0.0, cpu_s=0.0, peak_memory_bytes=0)
+def _close(log: LogWriter, attempt: str) -> None:
+    try:
+        log.close()
+    except StorageError as error:
+        # What the body came to counts, not what it printed.
+        logger.warning("the end of the log of %s could not be stored: %s", attempt, error)

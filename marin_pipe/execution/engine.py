@@ -102,6 +102,10 @@ class Engine:
         self.stopped = self.stopped or reason
         self.scheduler.drain()
         self.watcher.close()
+        self.stop_bodies(reason, grace_s=grace_s)
+
+    def stop_bodies(self, reason: StopReason, *, grace_s: float) -> None:
+        """Ask what runs to stop. From any thread."""
         for control in list(self._controls.values()):
             control.stop(reason, grace_s=grace_s)
 
@@ -367,9 +371,9 @@ class Engine:
             message=failure.message,
             traceback=failure.traceback,
             log_tail=result.log_tail,
-            attempt=result.attempt,
+            attempt=result.attempt or "",
             attempts=result.attempts,
-            log_directory=f"{attempt_directory(node.directory, result.attempt)}/log",
+            log_directory=f"{attempt_directory(node.directory, result.attempt)}/log" if result.attempt else "",
             exit_code=failure.exit_code,
         )
         first_line = f": {failure.message.splitlines()[0]}" if failure.message.strip() else ""
@@ -380,6 +384,7 @@ class Engine:
             self.stop("interrupted", grace_s=0.0)
         elif not self.settings.keep_going:
             self.scheduler.drain()
+            self.watcher.close()
             self.stopped = self.stopped or "cancelled"
 
     def _report_rest(self, demanded: set[Node]) -> None:

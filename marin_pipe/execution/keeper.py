@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from marin_storage import Conflict, StorageError, Store
 
 from marin_pipe.execution import lease as leases
+from marin_pipe.execution.errors import RecordError
 from marin_pipe.execution.lease import Held, LeaseTimes, boottime
 
 logger = logging.getLogger(__name__)
@@ -33,8 +34,6 @@ class Holding:
         self._callbacks = callbacks
         self._lock = threading.Lock()  # one storage write to this lease at a time
         self._held = held
-        self.confirmed = boottime()
-        """When storage last confirmed the lease, by this machine's clock."""
         self.due = 0.0
         self.lost: str | None = None
         self._cancel_told = False
@@ -43,14 +42,21 @@ class Holding:
     def held(self) -> Held:
         return self._held
 
+    @property
+    def confirmed_s(self) -> float:
+        """When storage last confirmed the lease, by this machine's clock."""
+        return self._held.confirmed_s
+
     def renew(self) -> None:
         """Begin a further epoch. Conflict if the lease was lost."""
         with self._lock:
             self._held = leases.renew(self._keeper.store, self._held)
-            self.confirmed = boottime()
 
     def release(self) -> None:
-        """Stop beating and give the lease up; a lost lease is left alone."""
+        """Stop beating and give the lease up; a lost lease is left alone.
+
+        What the step came to stands already, so a store that fails here costs others a wait and nothing else.
+        """
         self._keeper.forget(self)
         with self._lock:
             if self.lost is None:
@@ -59,6 +65,12 @@ class Holding:
                 except Conflict:
                     # Taken over a moment ago: the commit decides, not the lease.
                     logger.info("lease of %s was taken over before its release", self._held.directory)
+                except StorageError as error:
+                    logger.warning(
+                        "the lease of %s could not be released, others wait until it expires: %s",
+                        self._held.directory,
+                        error,
+                    )
 
     def beat(self) -> None:
         with self._lock:
@@ -66,11 +78,10 @@ class Holding:
                 return
             try:
                 self._held = leases.beat(self._keeper.beat_store, self._held)
-                self.confirmed = boottime()
             except Conflict as error:
                 self.lose(f"another owner took it: {error}")
                 return
-            except StorageError as error:
+            except (StorageError, RecordError) as error:
                 # Not lost yet: the next beat comes soon, and the keeper watches the deadline.
                 logger.warning("heartbeat of %s failed, trying again: %s", self._held.directory, error)
                 self._keeper.soon(self)
@@ -104,7 +115,7 @@ class Keeper:
     def hold(self, held: Held, callbacks: Callbacks) -> Holding:
         """Keep `held` alive until the holding is released."""
         holding = Holding(self, held, callbacks)
-        holding.due = holding.confirmed + self._interval()
+        holding.due = holding.confirmed_s + self._interval()
         with self._condition:
             self._holdings.add(holding)
             if self._thread is None:
@@ -136,7 +147,7 @@ class Keeper:
                 if self._closed:
                     return
                 now = boottime()
-                expired = [h for h in self._holdings if now - h.confirmed >= self.times.give_up_s]
+                expired = [h for h in self._holdings if now - h.confirmed_s >= self.times.give_up_s]
                 due = [h for h in self._holdings if h.due <= now and h not in expired]
                 for holding in due:
                     holding.due = now + self._interval()
@@ -154,5 +165,5 @@ class Keeper:
         # A new holding needs its first beat only after an interval, so waking this often misses none.
         wake = now + self.times.beat_s / 2
         for holding in self._holdings:
-            wake = min(wake, holding.due, holding.confirmed + self.times.give_up_s)
+            wake = min(wake, holding.due, holding.confirmed_s + self.times.give_up_s)
         return max(wake - now, 0.001)

@@ -8,6 +8,7 @@ COMMIT_FILE = re.compile(r"^commit(?:\.(?P<number>[1-9][0-9]*))?\.json$")
 KEY_DIGITS = 16
 PROJECT = ".marin_pipe"
 STORE_FILE = f"{PROJECT}/store.json"
+GC_FILE = f"{PROJECT}/gc.json"
 _SEGMENT = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.=+@,-]*\Z")
 
 
@@ -64,6 +65,11 @@ def new_nonce() -> str:
 def attempt_name(epoch: int, nonce: str) -> str:
     """`000001-9f3c2a`: sorts by epoch."""
     return f"{epoch:06d}-{nonce[:6]}"
+
+
+def attempt_epoch(attempt: str) -> int:
+    """The epoch in an attempt's name."""
+    return int(attempt.partition("-")[0])
 
 
 def attempt_directory(directory: str, attempt: str) -> str:

@@ -12,7 +12,7 @@ from pathlib import Path
 from marin_storage import AlreadyExists, Conflict, Store
 
 from marin_pipe.execution.layout import attempt_name, lease_key, new_nonce
-from marin_pipe.execution.observe import Observation, observe, read_lease
+from marin_pipe.execution.observe import Observation, newest_epoch, observe, read_lease
 from marin_pipe.execution.records import Lease, encode
 
 
@@ -41,6 +41,8 @@ class Held:
     directory: str
     lease: Lease
     version: str
+    confirmed_s: float
+    """`boottime()` just before the write that storage confirmed: no watcher began to count earlier."""
 
     @property
     def attempt(self) -> str:
@@ -146,10 +148,13 @@ def acquire(
     """
     if not seen.has_lease:
         # No lease ever existed if this create succeeds, so nobody can have committed since `seen`.
-        lease = _new_lease(epoch=1, commit=seen.highest + 1, times=times)
+        # What it left behind can only be there if a power failure took an unsynced lease.
+        epoch = newest_epoch(store, directory) + 1 if seen.has_attempts else 1
+        lease = _new_lease(epoch=epoch, commit=seen.highest + 1, times=times)
+        confirmed_s = boottime()
         try:
             version = store.create(lease_key(directory), encode(lease))
-            return Held(directory=directory, lease=lease, version=version)
+            return Held(directory=directory, lease=lease, version=version, confirmed_s=confirmed_s)
         except AlreadyExists:
             pass
     while True:
@@ -164,9 +169,10 @@ def acquire(
         if observation.highest > seen.highest:
             return Newer(observation=observation)
         lease = _new_lease(epoch=current.epoch + 1, commit=observation.highest + 1, times=times)
+        confirmed_s = boottime()
         try:
             version = store.replace(lease_key(directory), encode(lease), version=version)
-            return Held(directory=directory, lease=lease, version=version)
+            return Held(directory=directory, lease=lease, version=version, confirmed_s=confirmed_s)
         except Conflict:
             continue
 
@@ -194,20 +200,21 @@ def still_held(store: Store, held: Held) -> bool:
 
 
 def _swap(store: Store, held: Held, lease: Lease) -> Held:
-    try:
-        version = store.replace(lease_key(held.directory), encode(lease), version=held.version)
-        return replace(held, lease=lease, version=version)
-    except Conflict:
-        # Somebody may only have asked for a cancel, which leaves the owner as it is.
-        present = read_lease(store, held.directory)
-        if present is None or not _same_owner(present[0], held.lease):
-            raise
-        current, version = present
-        if lease.owner is not None:
-            lease = lease.model_copy(update={"cancel": current.cancel})
-        lease = lease.model_copy(update={"beat": max(lease.beat, current.beat + 1)})
-        version = store.replace(lease_key(held.directory), encode(lease), version=version)
-        return replace(held, lease=lease, version=version)
+    version = held.version
+    while True:
+        confirmed_s = boottime()
+        try:
+            version = store.replace(lease_key(held.directory), encode(lease), version=version)
+            return replace(held, lease=lease, version=version, confirmed_s=confirmed_s)
+        except Conflict:
+            # Somebody may only have asked for a cancel, which leaves the owner as it is.
+            present = read_lease(store, held.directory)
+            if present is None or not _same_owner(present[0], held.lease):
+                raise
+            current, version = present
+            if lease.owner is not None:
+                lease = lease.model_copy(update={"cancel": current.cancel})
+            lease = lease.model_copy(update={"beat": max(lease.beat, current.beat + 1)})
 
 
 def request_cancel(store: Store, directory: str, *, by: str) -> Lease | None:

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from marin_storage import NotFound, Store
 
 from marin_pipe.execution.errors import RecordError
-from marin_pipe.execution.layout import attempt_directory, commit_key, commit_number, lease_key
-from marin_pipe.execution.records import Commit, Ended, Lease, Served, Withdrawn, parse
+from marin_pipe.execution.layout import attempt_directory, attempt_epoch, commit_key, commit_number, lease_key
+from marin_pipe.execution.records import Commit, Ended, Lease, Served, Withdrawn, is_torn, parse
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,12 +64,14 @@ def read_commit(store: Store, directory: str, number: int) -> Commit:
 
 
 def read_lease(store: Store, directory: str) -> tuple[Lease, str] | None:
-    """The lease and its version, or None."""
+    """The lease and its version, or None. One that a power failure tore reads as released."""
     key = lease_key(directory)
     try:
         blob = store.read(key)
     except NotFound:
         return None
+    if is_torn(blob.data):
+        return _released(newest_epoch(store, directory)), blob.version
     lease: Lease = parse(Lease, blob.data, key=key)
     return lease, blob.version
 
@@ -77,6 +79,11 @@ def read_lease(store: Store, directory: str) -> tuple[Lease, str] | None:
 def list_attempts(store: Store, directory: str) -> list[str]:
     """Names of a step's attempts, oldest first."""
     return sorted(store.list_directory(f"{directory}/attempts").directories)
+
+
+def newest_epoch(store: Store, directory: str) -> int:
+    """The highest epoch that left an attempt; 0 if there is none."""
+    return max(map(attempt_epoch, list_attempts(store, directory)), default=0)
 
 
 def list_work(store: Store, directory: str) -> list[str]:
@@ -91,8 +98,16 @@ def read_ended(store: Store, directory: str, attempt: str) -> Ended | None:
         blob = store.read(key)
     except NotFound:
         return None
+    if is_torn(blob.data):
+        return None
     ended: Ended = parse(Ended, blob.data, key=key)
     return ended
+
+
+def _released(epoch: int) -> Lease:
+    return Lease(
+        epoch=epoch, commit=0, owner=None, host="", boot_id="", pid_namespace="", pid=0, pid_start="", ttl_s=0.0
+    )
 
 
 def data_directory(directory: str, commit: Served) -> str:

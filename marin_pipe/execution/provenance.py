@@ -11,10 +11,11 @@ import subprocess
 import sys
 from pathlib import Path
 
+from marin_storage import AlreadyExists, Store
+
 from marin_pipe.execution.layout import packages_file
 from marin_pipe.execution.records import Provenance
 from marin_pipe.execution.secret import Redactor
-from marin_storage import Store
 
 _DISTRIBUTION = re.compile(r"^(?P<name>.+?)-(?P<version>[^-]+)\.(?:dist|egg)-info$")
 
@@ -41,7 +42,11 @@ def _store_packages(store: Store) -> str:
     text = json.dumps(installed_packages(), sort_keys=True)
     digest = hashlib.sha256(text.encode()).hexdigest()
     # Two launches may store the same list at once: equal bytes under one name are no conflict.
-    store.create(packages_file(digest), text.encode())
+    try:
+        store.create(packages_file(digest), text.encode())
+    except AlreadyExists:
+        # Torn by a power failure: no other bytes have this name.
+        store.write(packages_file(digest), text.encode())
     return digest
 
 

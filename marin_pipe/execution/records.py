@@ -270,6 +270,11 @@ def encode(model: BaseModel) -> bytes:
     return model.model_dump_json().encode()
 
 
+def is_torn(data: bytes) -> bool:
+    """Whether a power failure left an object's name without its bytes. Only objects that are not synced may be."""
+    return not data.strip(b"\0")
+
+
 def parse(kind: Any, data: bytes, *, key: str) -> Any:
     """Validate stored bytes as `kind`; `RecordError` names the object and the field."""
     adapter = _adapters.get(kind)

@@ -2,6 +2,7 @@
 
 import os
 import signal
+import sys
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,6 +19,7 @@ from marin_pipe.execution.backends.base import Backend, StopReason
 from marin_pipe.execution.engine import Engine, EngineSettings
 from marin_pipe.execution.errors import ConfigurationError, ExitCode
 from marin_pipe.execution.graph import Graph, build_graph
+from marin_pipe.execution.guard import require_main_guard
 from marin_pipe.execution.handle import SourcePolicy, Step
 from marin_pipe.execution.keeper import Keeper
 from marin_pipe.execution.layout import STORE_FILE
@@ -93,7 +95,10 @@ def run(
         settings = replace(settings or RunSettings(backend=backend), **options)
     except TypeError as error:
         raise ConfigurationError(f"run(): {error}", next="see RunSettings for what can be set") from None
-    return Launcher(build_graph(steps), settings, root=resolve_root(root), experiment=experiment).run(on_event)
+    graph = build_graph(steps)
+    if settings.backend == "local" and any(node.step.function.module == "__main__" for node in graph.nodes):
+        require_main_guard(sys._getframe(1), call="run()")
+    return Launcher(graph, settings, root=resolve_root(root), experiment=experiment).run(on_event)
 
 
 class Launcher:
@@ -123,6 +128,26 @@ class Launcher:
         selected = apply_selection(self._graph, settings.selection)
         for node in self._graph.nodes:
             self._pool.choose(node.step.options.resources, step=node.name)
+        while True:
+            try:
+                reports, code = self._look_and_run(selected, on_event)
+                break
+            except _CollectedMeanwhile:
+                # Nothing has run yet; the launch record now keeps what the next look finds.
+                continue
+        return RunReport(
+            run=self._run_id,
+            root=self._store.url,
+            steps=reports,
+            exit_code=code,
+            duration_s=time.monotonic() - started,
+        )
+
+    def _look_and_run(
+        self, selected: Selected, on_event: Callable[[StepEvent], None] | None
+    ) -> tuple[tuple[StepReport, ...], ExitCode]:
+        settings = self._settings
+        self._collection = launches.last_collection(self._store)
         view = View(store=self._store, source_policy=settings.source)
         view.look(self._graph)
         reporter = Reporter(on_event=on_event)
@@ -148,14 +173,7 @@ class Launcher:
             if self._keeper is not None:
                 self._keeper.close()
         reports = tuple(reporter.ends[n.directory] for n in self._graph.nodes if n.directory in reporter.ends)
-        code = self._exit_code(engine, reports)
-        return RunReport(
-            run=self._run_id,
-            root=self._store.url,
-            steps=reports,
-            exit_code=code,
-            duration_s=time.monotonic() - started,
-        )
+        return reports, self._exit_code(engine, reports)
 
     def _exit_code(self, engine: Engine, reports: tuple[StepReport, ...]) -> ExitCode:
         if engine.stopped in ("interrupted", "preempted"):
@@ -217,6 +235,9 @@ def _signals(engine: Engine, *, inline: bool) -> Iterator[None]:
 
     def stop(reason: StopReason, grace_s: float) -> None:
         engine.scheduler.post(lambda: engine.stop(reason, grace_s=grace_s))
+        if inline:
+            # The loop sees the event when the body has ended. In a thread, since this one may hold a control's lock.
+            threading.Thread(target=engine.stop_bodies, args=(reason,), kwargs={"grace_s": grace_s}).start()
 
     handlers = {signal.SIGTERM: lambda *_: stop("preempted", PREEMPT_GRACE_S)}
     if not inline:
