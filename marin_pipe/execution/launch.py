@@ -5,10 +5,10 @@ import time
 from collections.abc import Mapping
 from typing import Any
 
-from marin_storage import Store
+from marin_storage import NotFound, Store
 
 from marin_pipe.execution.graph import Graph
-from marin_pipe.execution.layout import launches_directory
+from marin_pipe.execution.layout import GC_FILE, launches_directory
 from marin_pipe.execution.pin import pin_address
 from marin_pipe.execution.records import Launch, LaunchStep, Provenance, encode, parse
 
@@ -58,6 +58,14 @@ def read_launch(store: Store, experiment: str, run: str) -> Launch:
     key = f"{launches_directory(experiment)}/{run}.json"
     launch: Launch = parse(Launch, store.read(key).data, key=key)
     return launch
+
+
+def last_collection(store: Store) -> bytes:
+    """Different after each `gc --delete`: a launch that sees it change may have looked at outputs that are gone."""
+    try:
+        return store.read(GC_FILE).data
+    except NotFound:
+        return b""
 
 
 def is_latest(store: Store, experiment: str, targets: Mapping[str, str]) -> bool:

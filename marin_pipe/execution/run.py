@@ -25,10 +25,11 @@ from marin_pipe.execution.keeper import Keeper
 from marin_pipe.execution.layout import STORE_FILE
 from marin_pipe.execution.lease import LeaseTimes
 from marin_pipe.execution.machine import Pool, local_capacity
+from marin_pipe.execution.records import Provenance
 from marin_pipe.execution.report import Reporter, RunReport, StepEvent, StepReport, exit_code
 from marin_pipe.execution.scheduler import Scheduler
 from marin_pipe.execution.secret import Redactor
-from marin_pipe.execution.selection import Selection, apply_selection
+from marin_pipe.execution.selection import Selected, Selection, apply_selection
 from marin_pipe.execution.view import View
 from marin_pipe.execution.waiting import LeaseWatcher
 
@@ -101,6 +102,10 @@ def run(
     return Launcher(graph, settings, root=resolve_root(root), experiment=experiment).run(on_event)
 
 
+class _CollectedMeanwhile(Exception):
+    """Outputs were collected between the launch's look at storage and its record (see `gc.py`)."""
+
+
 class Launcher:
     """One launch: opens the root, wires the engine and ends everything it started."""
 
@@ -113,6 +118,9 @@ class Launcher:
         self._backend: Backend | None = None
         self._keeper: Keeper | None = None
         self._run_id: str | None = None
+        self._facts: Provenance | None = None
+        self._collection = b""
+        """The last collection on record before the launch looked at storage."""
 
     def run(self, on_event: Callable[[StepEvent], None] | None = None) -> RunReport:
         started = time.monotonic()
@@ -186,6 +194,21 @@ class Launcher:
         ensure_writable(self._store, STORE_FILE, single_writer=self._settings.single_writer)
         names = {name for node in self._graph.nodes for name in node.step.bound.secrets}
         redactor = Redactor.from_environment(declared=names)
+        facts = self._facts = self._facts or self._record_launch(redactor)
+        if launches.last_collection(self._store) != self._collection:
+            raise _CollectedMeanwhile
+        self._backend = _open_backend(self._settings, concurrency)
+        self._keeper = Keeper(self._store, self._settings.times)
+        return Attempts(
+            store=self._store,
+            backend=self._backend,
+            keeper=self._keeper,
+            provenance=facts,
+            redactor=redactor,
+            settings=AttemptSettings(times=self._settings.times),
+        )
+
+    def _record_launch(self, redactor: Redactor) -> Provenance:
         self._run_id = launches.new_run_id()
         info = self._experiment
         facts = provenance.collect(
@@ -203,16 +226,7 @@ class Launcher:
                     provenance=facts,
                 ),
             )
-        self._backend = _open_backend(self._settings, concurrency)
-        self._keeper = Keeper(self._store, self._settings.times)
-        return Attempts(
-            store=self._store,
-            backend=self._backend,
-            keeper=self._keeper,
-            provenance=facts,
-            redactor=redactor,
-            settings=AttemptSettings(times=self._settings.times),
-        )
+        return facts
 
 
 def _open_backend(settings: RunSettings, concurrency: int) -> Backend:
