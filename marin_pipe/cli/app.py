@@ -2,8 +2,7 @@
 
 import copy
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
 import click
@@ -11,27 +10,15 @@ import click
 from marin_pipe.cli import registry
 from marin_pipe.cli.config import override
 from marin_pipe.cli.context import App
-from marin_pipe.cli.fields import NO_FIELDS, Fields, check_reserved, field_docs
+from marin_pipe.cli.fields import NO_FIELDS, check_reserved
+from marin_pipe.cli.help import config_help, overview
+from marin_pipe.cli.script import Script
 from marin_pipe.cli.split import Flags, find_command, split
 from marin_pipe.execution.errors import ConfigurationError
-from marin_pipe.execution.graph import Graph
 from marin_pipe.execution.run import ExperimentInfo
 
 HELP_NAMES = ("--help", "-h")
 _SETTINGS = {"help_option_names": list(reversed(HELP_NAMES)), "max_content_width": 100}
-
-
-@dataclass(frozen=True, kw_only=True)
-class Script:
-    """What an experiment file contributes to an invocation."""
-
-    name: str
-    description: str
-    build: Callable[[Any], Graph]
-    """From the config (None if there is none) to the graph."""
-    config_class: type | None = None
-    default: Any = None
-    fields: Fields = field(default=NO_FIELDS)
 
 
 def dispatch(argv: Sequence[str], *, program: str, script: Script | None = None) -> int:
@@ -68,14 +55,14 @@ def dispatch(argv: Sequence[str], *, program: str, script: Script | None = None)
     )
     if script is not None:
         _attach(app, script, parts.overrides)
-        if fields.by_name:
-            command.epilog = _config_help(script)
-    result = command.main(
-        args=list(parts.arguments),
-        prog_name=f"{program} {name}",
-        standalone_mode=False,
-        obj=app,
-    )
+        if fields.by_name and any(name in argv for name in HELP_NAMES):
+            command.epilog = "\b\n" + config_help(script)  # "\b" keeps click from wrapping it
+    try:
+        # Not `command.main`, which turns a broken pipe into exit code 1: that means a failed step here.
+        with command.make_context(f"{program} {name}", list(parts.arguments), obj=app) as context:
+            result = command.invoke(context)
+    except click.exceptions.Exit as end:  # --help was shown
+        return end.exit_code
     return int(result) if result is not None else 0
 
 
@@ -129,48 +116,6 @@ def flags_of(command: click.Command) -> Flags:
             for written in (*parameter.opts, *parameter.secondary_opts):
                 flags[written] = not (parameter.is_flag or parameter.count)
     return flags
-
-
-def overview(program: str, script: Script | None) -> str:
-    """Help of the program as a whole. Imports no command."""
-    commands = registry.offered(with_experiment=script is not None)
-    formatter = click.HelpFormatter(width=min(100, _width()))
-    usage = "[COMMAND] [FLAGS] [--field.path value ...]" if script is not None else "COMMAND [FLAGS]"
-    formatter.write_usage(program, usage)
-    about = script.description if script is not None else "Browse and manage the outputs of experiments."
-    formatter.write_paragraph()
-    formatter.write_text(about or "An experiment.")
-    with formatter.section("Commands"):
-        formatter.write_dl(
-            [
-                (name, entry.help + (" (default)" if script is not None and name == registry.DEFAULT_COMMAND else ""))
-                for name, entry in commands.items()
-            ]
-        )
-    text = formatter.getvalue()
-    if script is not None and script.fields.by_name:
-        text += "\n" + _config_help(script).replace("\b\n", "")
-        text += "\n"
-    return f"{text}\n{program} COMMAND --help shows the flags of a command.\n"
-
-
-def _width() -> int:
-    import shutil
-
-    return shutil.get_terminal_size().columns
-
-
-def _config_help(script: Script) -> str:
-    """The config's fields with types, defaults and docs; "\\b" keeps click from rewrapping it."""
-    lines = [f"Config fields of {script.config_class.__name__} (--field VALUE):" if script.config_class else ""]
-    docs = {f.owner: field_docs(f.owner) for f in script.fields.by_name.values()}
-    rows = []
-    for f in script.fields.by_name.values():
-        default = f" = {f.default}" if f.default else ""
-        rows.append((f"--{f.name}", f"{f.type_text}{default}", docs[f.owner].get(f.name.rpartition(".")[2], "")))
-    widths = [max(len(row[i]) for row in rows) for i in (0, 1)]
-    lines += [f"  {a.ljust(widths[0])}  {b.ljust(widths[1])}  {c}".rstrip() for a, b, c in rows]
-    return "\b\n" + "\n".join(lines)
 
 
 def program_of_this_process() -> str:

@@ -6,10 +6,11 @@ from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any
 
-from marin_pipe.cli.app import Script, dispatch, program_of_this_process
+from marin_pipe.cli.app import dispatch, program_of_this_process
 from marin_pipe.cli.config import config_class, default_config
 from marin_pipe.cli.failures import guarded
 from marin_pipe.cli.fields import NO_FIELDS, fields_of
+from marin_pipe.cli.script import Script
 from marin_pipe.execution.errors import ConfigurationError
 from marin_pipe.execution.graph import Graph, build_graph
 from marin_pipe.execution.guard import require_main_guard
