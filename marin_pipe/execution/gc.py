@@ -53,6 +53,7 @@ from marin_pipe.execution.reach import (
 from marin_pipe.execution.records import BuildPointer, Built, Withdrawn, encode, parse
 
 DAY_S = 86_400.0
+_UNREACHED = "no kept launch, label or live lease reaches it"
 _ATTEMPT = re.compile(r"[0-9]{6,}-[0-9a-f]{6}\Z")
 """Directories of any other name are not ours to judge."""
 
@@ -237,7 +238,7 @@ class _Collection:
         held = self._acquire(stored)
         if held is None:
             return None
-        if self._tombstone(held, reason=f"collected by {self.user}: {removal.why}"):
+        if self._tombstone(held, reason=f"collected by {self.user}: {_UNREACHED}"):
             self._remove_pointers(stored)
             return _Doomed(held=held, stored=stored, removal=removal)
         self._release(held)
@@ -407,10 +408,10 @@ def _touched(stored: Stored) -> float:
 def _why_unreachable(stored: Stored) -> str:
     commit = stored.served[-1] if stored.served else None
     if commit is None:
-        return "never committed; no kept launch, label or live lease reaches it"
+        return f"never committed; {_UNREACHED}"
     by = commit.record.provenance
     made = f"{by.experiment}, launch {by.run}" if by.experiment else f"launch {by.run}"
-    return f"made by {made} ({by.user}); no kept launch, label or live lease reaches it"
+    return f"made by {made} ({by.user}); {_UNREACHED}"
 
 
 def _epoch(attempt: str) -> int:
