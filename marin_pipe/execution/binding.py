@@ -49,6 +49,9 @@ class Placeholder:
     """Path inside its data; None for the loaded result."""
 
 
+_HANDLES = (Step, StepPath, Placeholder)
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Parameter:
     name: str
@@ -234,23 +237,35 @@ class _Found:
         if isinstance(obj, RuntimeUse):
             self.runtime[where] = repr(obj.value)
             if type(obj.value) not in ATOMS:
-                substitute(obj.value, functools.partial(_refuse_in_runtime, where))
+                _replace(obj.value, (*_HANDLES, InputFile, InputFiles, Secret), functools.partial(self._runtime, where))
         elif isinstance(obj, Step | StepPath):
             self.inputs.append((where, obj))
         elif isinstance(obj, InputFile | InputFiles):
             self.files.append((where, obj))
         elif isinstance(obj, Secret):
             self.secrets.append(obj.name)
-        elif callable(obj) and not any(obj is known for known in self.functions):
+        elif callable(obj):
+            self._function(where, obj)
+
+    def _runtime(self, where: str, obj: object) -> object:
+        if isinstance(obj, Secret):
+            self.secrets.append(obj.name)
+            return obj
+        raise GraphError(
+            f"argument {where}: {obj!r} is in a Runtime argument",
+            why="what a step reads must be in its key, or a change upstream would go unnoticed",
+            next="remove Runtime[...] from this argument",
+        )
+
+    def _function(self, where: str, obj: Callable[..., Any]) -> None:
+        from marin_pipe.execution.step import StepFunction
+
+        if isinstance(obj, StepFunction):
+            raise GraphError(
+                f"argument {where}: {obj.name} is a step function, not a step", next=f"call it: {obj.name}(...)"
+            )
+        if not any(obj is known for known in self.functions):
             self.functions.append(obj)
-
-
-def _refuse_in_runtime(where: str, obj: object) -> NoReturn:
-    raise GraphError(
-        f"argument {where}: {obj!r} is in a Runtime argument",
-        why="what a step reads must be in its key, or a change upstream would go unnoticed",
-        next="remove Runtime[...] from this argument",
-    )
 
 
 def substitute(value: Any, lookup: Callable[[Any], Any]) -> Any:
@@ -259,16 +274,20 @@ def substitute(value: Any, lookup: Callable[[Any], Any]) -> Any:
     Dataclasses and models are rebuilt through their constructors, so that validators see real values; what holds no
     handle is returned as it is.
     """
+    return _replace(value, _HANDLES, lookup)
+
+
+def _replace(value: Any, kinds: tuple[type, ...], lookup: Callable[[Any], Any]) -> Any:
     kind = type(value)
     if kind in ATOMS:
         return value
-    if isinstance(value, Step | StepPath | Placeholder):
+    if isinstance(value, kinds):
         return lookup(value)
     if kind in (list, tuple, set, frozenset):
-        new = [substitute(v, lookup) for v in value]
+        new = [_replace(v, kinds, lookup) for v in value]
         return value if all(a is b for a, b in zip(value, new, strict=True)) else kind(new)
     if kind is dict:
-        replaced = {k: substitute(v, lookup) for k, v in value.items()}
+        replaced = {k: _replace(v, kinds, lookup) for k, v in value.items()}
         return value if all(replaced[k] is v for k, v in value.items()) else replaced
     spec = None if isinstance(value, type) or hasattr(kind, "__canonical__") else class_spec(kind)
     if spec is None:
@@ -276,7 +295,7 @@ def substitute(value: Any, lookup: Callable[[Any], Any]) -> Any:
     changed = {}
     for field in spec.fields:
         item = getattr(value, field.name)
-        made = substitute(item, lookup)
+        made = _replace(item, kinds, lookup)
         if made is not item:
             changed[field.name] = made
     return rebuild(value, spec, changed) if changed else value

@@ -34,7 +34,7 @@ class Change:
         """Whether all that changed is an upstream step's key: the reason lies there."""
         if not _is_step(self.old) or not _is_step(self.new):
             return False
-        return self.old["$step"] != self.new["$step"] and self.old.get("path") == self.new.get("path")
+        return bool(self.old["$step"] != self.new["$step"] and self.old.get("path") == self.new.get("path"))
 
     def __str__(self) -> str:
         return f"{self.path}: {readable(self.old)} -> {readable(self.new)}"
