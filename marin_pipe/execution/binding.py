@@ -164,9 +164,7 @@ def _bind(plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Boun
         made = form(value, parameter.shape, name, found)
         if not omitted(made, parameter.declared):
             canonical[name] = made
-    refuse_secrets(canonical)
-    if found.runtime:
-        refuse_secrets(found.runtime)
+    refuse_secrets({**canonical, **found.runtime})
     if found.files:
         refuse_secrets({where: file.text for where, file in found.files})
     return Bound(

@@ -141,6 +141,19 @@ def is_path_like(annotation: Any) -> bool:
 
 def fits(produced: Any, wanted: Any) -> bool:
     """Whether a result annotated `produced` can be of the type `wanted`; only a clear mismatch is False."""
+    try:
+        known = _known_fits.get((produced, wanted))
+    except TypeError:  # unhashable, such as Annotated[int, []]
+        return _any_fits(produced, wanted)
+    if known is None:
+        known = _known_fits[produced, wanted] = _any_fits(produced, wanted)
+    return known
+
+
+_known_fits: dict[tuple[Any, Any], bool] = {}
+
+
+def _any_fits(produced: Any, wanted: Any) -> bool:
     return any(_fits(p, w) for p in members(alias_target(produced)) for w in members(alias_target(wanted)))
 
 

@@ -541,7 +541,7 @@ def snapshot(value: Any) -> Any:
     Constructors do not run: the copy has the same fields.
     """
     kind = type(value)
-    if kind in ATOMS:
+    if kind in ATOMS or kind in _HANDLES:
         return value
     if kind is list:
         return [snapshot(v) for v in value]
