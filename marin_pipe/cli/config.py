@@ -2,7 +2,6 @@
 
 import dataclasses
 import inspect
-import json
 import typing
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -94,7 +93,9 @@ def _as_yaml(value: str, field: Field | None) -> str:
     is_text = field is not None and (
         field.kind == "text" or (field.kind == "optional text" and value.lower() not in ("null", "none", "~"))
     )
-    return json.dumps(value) if is_text else value
+    if not is_text:
+        return value
+    return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in value) + '"'
 
 
 def _refusal(name: str, text: str, overrides: Overrides, fields: Fields) -> ConfigurationError:
