@@ -18,8 +18,10 @@ from marin_pipe.execution.source_names import (
     Reference,
     captured_names,
     import_bindings,
+    imported_modules,
     references,
 )
+from marin_pipe.execution.source_registry import Registration, may_be_filled, registrars, registrations
 from marin_pipe.execution.source_tree import has_effect, normal_form
 
 # File systems keep times in ticks of up to 2 s (FAT): a file this fresh can change again without a new time.
@@ -63,19 +65,28 @@ class SourceFile:
     """Top-level names of a file. Names bound under `if TYPE_CHECKING` or `if __name__ == "__main__"` are left out."""
 
     path: str
+    source: bytes
     digest: str
     """sha256 of its bytes."""
     statements: dict[str, list[Statement]] = field(default_factory=dict)
     imports: dict[str, list[Import]] = field(default_factory=dict)
     stars: list[Import] = field(default_factory=list)
+    loads: set[tuple[str, int]] = field(default_factory=set)
+    """Modules that importing the file imports: name, and the number of leading dots."""
     exported: frozenset[str] | None = None
     """`__all__`, if it is written as a literal."""
+    registrations: list[Registration] = field(default_factory=list)
     problem: str | None = None
     """Why it could not be parsed."""
     _parts: dict[str, list[Part]] = field(default_factory=dict)
+    _registrars: dict[str, list[str]] = field(default_factory=dict)
 
     def binds(self, name: str) -> bool:
         return any(statement.binds for statement in self.statements.get(name, ()))
+
+    def holds(self, name: str, node: ast.stmt) -> bool:
+        """Whether `node` is among the statements of `name`."""
+        return any(statement.node is node for statement in self.statements.get(name, ()))
 
     def exports(self, name: str) -> bool:
         """Whether `from file import *` may bring `name`."""
@@ -88,6 +99,15 @@ class SourceFile:
         known = self._parts.get(name)
         if known is None:
             known = self._parts[name] = list(_split(name, self.statements.get(name, [])))
+        return known
+
+    def registrars(self, name: str) -> list[str]:
+        """The functions of this file through which others enter something into its container `name`."""
+        known = self._registrars.get(name)
+        if known is None:
+            nodes = [statement.node for every in self.statements.values() for statement in every]
+            found = registrars(nodes, name) if may_be_filled(self.source, name) else ()
+            known = self._registrars[name] = sorted(set(found))
         return known
 
     def name_at(self, line: int) -> str | None:
@@ -126,7 +146,7 @@ def load_file(path: str) -> SourceFile:
 
 
 def _parse(path: str, data: bytes, digest: str) -> SourceFile:
-    file = SourceFile(path=path, digest=digest)
+    file = SourceFile(path=path, source=data, digest=digest)
     try:
         with warnings.catch_warnings():
             # Python itself reports doubtful syntax when it imports the file.
@@ -164,6 +184,7 @@ class _Scan:
             waiting += reversed(inner)
 
     def statement(self, node: ast.stmt, conditions: tuple[ast.expr, ...]) -> None:
+        self.file.registrations += registrations(node)
         if isinstance(node, FunctionNode | ast.ClassDef):
             if has_effect(node):
                 self.bind(node.name, node, conditions)
@@ -173,6 +194,7 @@ class _Scan:
             self.note(node, conditions, at=node)
 
     def take_imports(self, node: ast.Import | ast.ImportFrom, conditions: tuple[ast.expr, ...]) -> None:
+        self.file.loads |= set(imported_modules(node))
         for name, origin in import_bindings(node):
             if name == "*":
                 self.file.stars.append(origin)

@@ -81,6 +81,16 @@ def import_bindings(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[st
             yield alias.asname or alias.name, Import(statement.module or "", statement.level, alias.name)
 
 
+def imported_modules(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, int]]:
+    """Modules that a statement may import, as name and number of leading dots: `from a import b` may import `a.b`."""
+    if isinstance(statement, ast.Import):
+        yield from ((alias.name, 0) for alias in statement.names)
+    else:
+        module = statement.module or ""
+        yield module, statement.level
+        yield from ((f"{module}.{alias.name}".lstrip("."), statement.level) for alias in statement.names)
+
+
 def attribute_chain(node: ast.expr) -> tuple[ast.expr, tuple[str, ...], list[ast.expr]]:
     """`a.b.c` as (`a`, ("b", "c"), []). `getattr(a, "b", x)` counts as `a.b`, with `x` in the last item."""
     attributes: list[str] = []

@@ -52,6 +52,8 @@ def _open(value: object, out: list[str], stack: list[object]) -> None:
             if name in _BODY_FIELDS and isinstance(content, list):
                 content = _class_body(value) if isinstance(value, ast.ClassDef) else content
                 content = [statement for statement in content if has_effect(statement)]
+            elif name == "values" and isinstance(value, ast.JoinedStr):
+                content = _merge_text(value.values)
             if content is None or content == []:
                 continue
             stack += (_Raw(content), f"{name}:")
@@ -69,6 +71,19 @@ def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
         ignored = _IGNORED_FIELDS | ({"annotation"} if kind is ast.arg else set())
         known = _fields_of[kind] = tuple(name for name in kind._fields if name not in ignored)
     return known
+
+
+def _merge_text(values: list[ast.expr]) -> list[ast.expr]:
+    """Literal pieces of an f-string, joined: Python versions cut them differently, and leave empty ones."""
+    merged: list[ast.expr] = []
+    for value in values:
+        if not isinstance(value, ast.Constant):
+            merged.append(value)
+        elif merged and isinstance(merged[-1], ast.Constant):
+            merged[-1] = ast.Constant(merged[-1].value + value.value)  # type: ignore[operator]
+        elif value.value != "":
+            merged.append(value)
+    return merged
 
 
 def _constant(value: object) -> str:
