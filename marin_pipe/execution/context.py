@@ -42,8 +42,8 @@ class StepContext:
         self.store = store
         self.attempt_key = attempt_key
         self.output_key = f"{attempt_key}/output"
-        self._work_key = work_key
-        self._earlier_work_keys = tuple(earlier_work_keys)
+        self.work_key = work_key
+        self.earlier_work_keys = tuple(earlier_work_keys)
         self._stopped = stopped
         self._saw_stop = False
         self._progress: Progress | None = None
@@ -109,12 +109,12 @@ class StepContext:
     @cached_property
     def work(self) -> "UPath":
         """Resumable state (checkpoints, finished shards). A later attempt finds it in `earlier_work`."""
-        return self._directory(self._work_key)
+        return self._directory(self.work_key)
 
     @cached_property
     def earlier_work(self) -> "tuple[UPath, ...]":
         """The `work` of earlier attempts at this step, newest first. Read it, never write into it."""
-        return tuple(self.store.path(key) for key in self._earlier_work_keys)
+        return tuple(self.store.path(key) for key in self.earlier_work_keys)
 
     def local_output(self) -> Path:
         """A directory on this machine for libraries that cannot write to a URL.

@@ -71,7 +71,7 @@ def run_body(
     Args:
         resolve: finds the step's function, importing its module.
         stopped: whether the engine asked this body to stop.
-        settle: called when the body has returned, before its files are digested: ends what it left running.
+        settle: called when the body has ended, before its files are digested: ends what it left running.
     """
     meter = Meter()
     content: Content | None = None
@@ -95,13 +95,15 @@ def run_body(
         )
         positional, keywords = call_arguments(function, arguments, context if takes_context(function) else None)
         in_body = True
-        result = function.fn(*positional, **keywords)
+        try:
+            result = function.fn(*positional, **keywords)
+        finally:
+            settle()
         in_body = False
         if context.saw_stop:
             raise Stopped("the body returned after it was asked to stop")
         encoded, result_type = encode_result(result, function.hints.get("return", Any), step=invocation.name)
         _check_source(invocation)
-        settle()
         context.finish()
         context.close()
         manifest = commit_files(store, context.output_key)
@@ -147,9 +149,9 @@ def _retryable(error: BaseException, retry_on: tuple[type[BaseException], ...], 
 
 def commit_files(store: Store, prefix: str) -> tuple[FileEntry, ...]:
     """Make the files below `prefix` durable and digest them. OutputError for what a manifest cannot hold."""
-    before = store.list_files(prefix)
     if is_local(store):
         _refuse_links(f"{store.url}/{prefix}")
+    before = store.list_files(prefix)
     if not before:
         return ()
     store.make_durable(prefix)

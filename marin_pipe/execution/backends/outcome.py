@@ -1,11 +1,10 @@
 """From what happened to a body to `Failed`: whose frames, which outcome, whether to retry."""
 
 import os
-import sys
 import time
 from types import TracebackType
 
-from marin_pipe.execution.backends.base import Control, Failed, StopReason
+from marin_pipe.execution.backends.base import Control, Failed
 from marin_pipe.execution.errors import ExitCode, PipelineError
 from marin_pipe.execution.records import Usage
 
@@ -71,28 +70,23 @@ def after_stop(result: Failed, control: Control, *, retry_on: tuple[type[BaseExc
     )
 
 
-def stopped_by(reason: StopReason) -> str:
-    """One line: why a body was stopped."""
-    return _STOPPED[reason][2]
-
-
 def format_error(error: BaseException) -> str:
-    """The traceback from the first frame that is not the engine's; frames of the engine follow at most after it."""
+    """The traceback from the first frame that is not the engine's.
+
+    An error of the engine about the body (`PipelineError`) needs no frames of the engine; an unforeseen one does.
+    """
     import traceback
 
     kept = _skip_engine_frames(error.__traceback__)
+    if kept is None and not isinstance(error, PipelineError):
+        kept = error.__traceback__
     return "".join(traceback.format_exception(type(error), error, kept))
 
 
 def _skip_engine_frames(frames: TracebackType | None) -> TracebackType | None:
-    while frames is not None:
-        file = frames.tb_frame.f_code.co_filename
-        if not file.startswith((_ENGINE, "<frozen importlib")) and file != getattr(
-            sys.modules["pickle"], "__file__", ""
-        ):
-            return frames
+    while frames is not None and frames.tb_frame.f_code.co_filename.startswith((_ENGINE, "<frozen importlib")):
         frames = frames.tb_next
-    return None
+    return frames
 
 
 def _shorten(text: str, limit: int) -> str:

@@ -30,7 +30,7 @@ while read -r change group; do
     -) rest=; for g in $groups; do [ "$g" = "$group" ] || rest="$rest $g"; done; groups=$rest ;;
   esac
 done
-for g in $groups; do kill -KILL -- "-$g"; done
+for g in $groups; do kill -s KILL -- "-$g"; done
 """
 
 
@@ -125,7 +125,8 @@ class WorkerProcess:
         guard.add(self.pid)
         self._number = 0
         self._ready = False
-        # Held while a signal is sent, so that the process cannot be reaped, and its number reused, in between.
+        # Held while a signal or message is sent, so that the process cannot be reaped, and its number or the pipe's
+        # reused, in between.
         self._alive_lock = threading.Lock()
         self._alive = True
         self._death: Death | None = None
@@ -166,8 +167,9 @@ class WorkerProcess:
 
     def ask_to_stop(self, number: int) -> None:
         """Make `should_stop()` true in body `number` of this process."""
-        with contextlib.suppress(BrokenPipeError):
-            os.write(self._stop_write, number.to_bytes(8, "little"))
+        with self._alive_lock, contextlib.suppress(BrokenPipeError):
+            if self._alive:
+                os.write(self._stop_write, number.to_bytes(8, "little"))
 
     def kill(self) -> None:
         """Kill the process and all of its group now."""
@@ -181,6 +183,7 @@ class WorkerProcess:
         if not self._ended.wait(wait_s):
             self.kill()
             self._ended.wait()
+        self._channel.close()
 
     def hang_up(self) -> None:
         """Tell an idle worker that nothing more comes."""
@@ -196,6 +199,7 @@ class WorkerProcess:
                 os.killpg(self.pid, signal.SIGKILL)
             self._guard.remove(self.pid)
             self._alive = False
+            os.close(self._stop_write)
             _, status, usage = os.wait4(self.pid, 0)
         self._process.returncode = os.waitstatus_to_exitcode(status)
         self._death = Death(
@@ -209,7 +213,6 @@ class WorkerProcess:
         # A forked child may hold the other end: this one is ended here, and what was received stays readable.
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_RDWR)
-        os.close(self._stop_write)
 
 
 class _Stopper:

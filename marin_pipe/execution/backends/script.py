@@ -72,6 +72,8 @@ def _load_file(file: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise FunctionMissing(f"{file} cannot be imported", next="give the script a name that ends in .py")
     module = importlib.util.module_from_spec(spec)
+    # Like a script that runs: multiprocessing then finds it by its file.
+    module.__spec__ = None
     before = sys.modules["__main__"]
     sys.modules[SCRIPT_MODULE] = sys.modules["__main__"] = module
     loader: SourceFileLoader = spec.loader  # type: ignore[assignment]

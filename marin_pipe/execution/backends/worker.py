@@ -172,7 +172,7 @@ def serve(channel: socket.socket, stop: StopFlag) -> None:
             invocation, descriptor = receive_frame(channel)
         except (EOFError, ConnectionResetError):
             return
-        assert descriptor is not None  # noqa: S101  an invocation always brings its pipe
+        assert descriptor is not None, "an invocation brings its pipe"
         number += 1
         leftovers = Leftovers()
         with output.to(descriptor), restored(invocation.cwd):
