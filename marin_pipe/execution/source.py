@@ -2,7 +2,8 @@
 
 Code is read, never imported. Starting from the function, every name it uses is followed to the statements that define
 or change it: functions, whole classes and their bases, constants, defaults, decorators, re-exports, in whatever file of
-the project. What cannot be followed is listed. Values are not followed: the class of an argument counts if it is given.
+the project. Hints do not count, but they tell whose methods may be called on an argument. What cannot be followed is
+listed.
 """
 
 import hashlib

@@ -15,11 +15,11 @@ from functools import cached_property
 from marin_pipe.execution.source_names import (
     FunctionNode,
     Import,
-    Reference,
+    Names,
     captured_names,
     import_bindings,
     imported_modules,
-    references,
+    names_in,
 )
 from marin_pipe.execution.source_registry import Registration, may_be_filled, registrars, registrations
 from marin_pipe.execution.source_tree import has_effect, normal_form
@@ -44,8 +44,8 @@ class Part:
         return "\n".join(normal_form(node) for node in self.nodes)
 
     @cached_property
-    def references(self) -> list[Reference]:
-        return references(self.nodes, class_names=self.class_names)
+    def names(self) -> Names:
+        return names_in(self.nodes, class_names=self.class_names)
 
 
 @dataclass(frozen=True)
@@ -80,6 +80,9 @@ class SourceFile:
     """Why it could not be parsed."""
     _parts: dict[str, list[Part]] = field(default_factory=dict)
     _registrars: dict[str, list[str]] = field(default_factory=dict)
+
+    def is_class(self, name: str) -> bool:
+        return any(isinstance(statement.node, ast.ClassDef) for statement in self.statements.get(name, ()))
 
     def binds(self, name: str) -> bool:
         return any(statement.binds for statement in self.statements.get(name, ()))

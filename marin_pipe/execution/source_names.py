@@ -1,9 +1,7 @@
-"""The names that a piece of code takes from outside itself, by Python's scoping rules.
-
-Annotations are never followed. Everything is iterative.
-"""
+"""The names that a piece of code takes from outside itself, by Python's scoping rules. Everything is iterative."""
 
 import ast
+import contextlib
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
@@ -24,7 +22,8 @@ class Reference(NamedTuple):
     """A use of `name.attributes...` that is not local to the code.
 
     `imported` is set for a name bound by an import inside the code. `optional` names may not exist: those that a class
-    body binds itself, where a global of that name can still be meant.
+    body binds itself, where a global of that name can still be meant. A `hint` stands in the annotation of a parameter
+    or a field.
     """
 
     name: str
@@ -33,6 +32,14 @@ class Reference(NamedTuple):
     """The call if it is called, else the name with its attributes."""
     imported: Import | None = None
     optional: bool = False
+    hint: bool = False
+
+
+class Names(NamedTuple):
+    """What a piece of code refers to outside itself, and all attributes that it reads of anything."""
+
+    references: list[Reference]
+    attributes: frozenset[str]
 
 
 @dataclass(slots=True, eq=False)
@@ -45,10 +52,11 @@ class _Scope:
     declared_global: set[str] = field(default_factory=set)
     declared_nonlocal: set[str] = field(default_factory=set)
     uses: list[Reference] = field(default_factory=list)
+    attributes: set[str] = field(default_factory=set)
     children: list[tuple["_Scope", list[ast.AST]]] = field(default_factory=list)
 
 
-def references(nodes: Iterable[ast.AST], *, class_names: frozenset[str] = frozenset()) -> list[Reference]:
+def names_in(nodes: Iterable[ast.AST], *, class_names: frozenset[str] = frozenset()) -> Names:
     """What `nodes` refer to outside themselves.
 
     Args:
@@ -64,7 +72,10 @@ def references(nodes: Iterable[ast.AST], *, class_names: frozenset[str] = frozen
         scopes.append(scope)
         waiting.extend(scope.children)
     # Only now is known what every scope binds: a closure sees names that are bound further down.
-    return [found for scope in scopes for use in scope.uses for found in _resolve(scope, use)]
+    return Names(
+        references=[found for scope in scopes for use in scope.uses for found in _resolve(scope, use)],
+        attributes=frozenset().union(*(scope.attributes for scope in scopes)),
+    )
 
 
 def import_bindings(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[str, Import]]:
@@ -172,6 +183,8 @@ def _visit(scope: _Scope, members: list[ast.AST]) -> None:
             owner.bound.add(node.target.id)
             stack.append(node.value)
         elif isinstance(node, ast.AnnAssign):
+            if scope.kind == "class":
+                scope.uses += _hints(node.annotation)
             stack += [part for part in (node.target, node.value) if part is not None]
         elif isinstance(node, ast.Global):
             scope.declared_global.update(node.names)
@@ -197,6 +210,7 @@ def captured_names(node: ast.AST) -> Iterator[str]:
 
 def _use(scope: _Scope, stack: list[ast.AST], chain: ast.expr, whole: ast.expr) -> None:
     base, attributes, defaults = attribute_chain(chain)
+    scope.attributes.update(attributes)
     stack += defaults
     if isinstance(base, ast.Name):
         scope.uses.append(Reference(base.id, attributes, whole))
@@ -208,8 +222,27 @@ def _open_function(scope: _Scope, stack: list[ast.AST], args: ast.arguments, bod
     stack += args.defaults
     stack += [default for default in args.kw_defaults if default is not None]
     every = [*args.posonlyargs, *args.args, *args.kwonlyargs, args.vararg, args.kwarg]
+    for arg in every:
+        if arg is not None and arg.annotation is not None:
+            scope.uses += _hints(arg.annotation)
     inner = _Scope("function", scope, bound={arg.arg for arg in every if arg is not None})
     scope.children.append((inner, body))
+
+
+def _hints(annotation: ast.expr) -> Iterator[Reference]:
+    """The names in an annotation, also if it is written as text."""
+    waiting: list[ast.AST] = [annotation]
+    while waiting:
+        node = waiting.pop()
+        if isinstance(node, ast.Name | ast.Attribute):
+            base, attributes, _ = attribute_chain(node)
+            if isinstance(base, ast.Name):
+                yield Reference(base.id, attributes, node, hint=True)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            with contextlib.suppress(SyntaxError):  # text that is no type, as in Literal["a b"]
+                waiting.append(ast.parse(node.value, mode="eval").body)
+        else:
+            waiting.extend(ast.iter_child_nodes(node))
 
 
 def _open_comprehension(scope: _Scope, stack: list[ast.AST], node: _Comprehension) -> None:

@@ -36,6 +36,9 @@ _DYNAMIC = {
 }
 _IMPORTERS = {"builtins.__import__", "importlib.import_module"}
 
+# What runs when an object is made or shown, which is not done by the code that is handed the object.
+_CONSTRUCTION = {"__init__", "__new__", "__post_init__", "__init_subclass__", "__repr__", "__str__"}
+
 
 class Trace:
     """One walk. Iterative: chains of calls of any length cost no Python stack."""
@@ -45,6 +48,9 @@ class Trace:
         self.untraced: set[str] = set()
         self._reached: set[tuple[Module, str]] = set()
         self._queue: deque[Definition] = deque()
+        # Classes that hints name, with the names of their methods; and the attributes that are read of anything.
+        self._hinted: dict[Definition, set[str]] = {}
+        self._attributes: set[str] = set()
         # Registering calls that were reached, and how much was known when they were last looked for.
         self._calls: set[ast.stmt] = set()
         self._scanned = (0, 0)
@@ -80,10 +86,15 @@ class Trace:
                 for part in self.resolver.file(definition.module).parts(definition.name):
                     self._follow_part(definition.module, part)
             self._follow_registries()
+            self._follow_hints()
 
     def _follow_part(self, module: Module, part: Part) -> None:
         uses: list[tuple[str, Target]] = []
-        for reference in part.references:
+        self._attributes |= part.names.attributes
+        for reference in part.names.references:
+            if reference.hint:
+                self._hint(module, reference)
+                continue
             text = ".".join((reference.name, *reference.attributes))
             for target in self._targets(module, part, reference):
                 uses.append((text, target))
@@ -124,12 +135,30 @@ class Trace:
         """Whether a call at top level makes an object of a first-party class."""
         base, attributes, _ = attribute_chain(call.func)
         found = self.resolver.look_up(module, base.id, attributes, own=True) if isinstance(base, ast.Name) else []
-        return any(
-            isinstance(statement.node, ast.ClassDef)
-            for target in found
-            if isinstance(target, Definition)
-            for statement in self.resolver.file(target.module).statements[target.name]
-        )
+        return any(self._is_class(target) for target in found)
+
+    def _hint(self, module: Module, reference: Reference) -> None:
+        """Remember the class that a hint names, its bases and the classes that the hints of its fields name."""
+        waiting = self.resolver.look_up(module, reference.name, reference.attributes, own=True)[:]
+        while waiting:
+            target = waiting.pop()
+            if target in self._hinted or not self._is_class(target):
+                continue
+            assert isinstance(target, Definition)
+            parts = self.resolver.file(target.module).parts(target.name)
+            self._hinted[target] = {part.qualname.removeprefix(f"{target.name}.") for part in parts}
+            for inner in parts[0].names.references:
+                waiting += self.resolver.look_up(target.module, inner.name, inner.attributes, own=True)
+
+    def _follow_hints(self) -> None:
+        """Reach a class that only hints name if one of its methods may be called: its objects come as arguments."""
+        for definition, methods in self._hinted.items():
+            operators = (name for name in methods if name.startswith("__") and name not in _CONSTRUCTION)
+            if not self._attributes.isdisjoint(methods) or any(operators):
+                self._reach(definition)
+
+    def _is_class(self, target: Target) -> bool:
+        return isinstance(target, Definition) and self.resolver.file(target.module).is_class(target.name)
 
     def _within(self, part: Part, target: Target) -> bool:
         """Whether all that defines `target` is in `part` already, as the variable of a loop at top level is."""

@@ -483,6 +483,20 @@ EFFECT = [
 ]
 
 
+ARGUMENT = """
+class Base:
+    def rows(self): return 1
+@dataclass
+class Inner:
+    size: int = 3
+    def encode(self): return 4
+@dataclass
+class Config(Base):
+    inner: "Inner"
+    def unused(self): return 5
+def main(config: Optional["Config"]): return config.inner, config.size
+"""
+
 REGISTRY = """
 MODELS = {}
 def register(function):
@@ -497,11 +511,11 @@ def named(name):
 LOOKED_UP = "from registry import MODELS\nimport models.moe\ndef main(name): return MODELS[name]()\n"
 
 
-def registered(name: str, module: str, registry: str = REGISTRY) -> Edit:
+def registered(name: str, module: str, registry: str = REGISTRY, package: str = "", text: str = LOOKED_UP) -> Edit:
     """exp.py looks up in a registry of another file what a third file has entered; that changes."""
     return Edit(
         name=name,
-        files={"exp.py": LOOKED_UP, "registry.py": registry, "models/__init__.py": "", "models/moe.py": module},
+        files={"exp.py": text, "registry.py": registry, "models/__init__.py": package, "models/moe.py": module},
         at="models/moe.py",
         old="1",
         new="2",
@@ -509,7 +523,22 @@ def registered(name: str, module: str, registry: str = REGISTRY) -> Edit:
     )
 
 
+def argument(name: str, body: str, old: str, *changed: str) -> Edit:
+    """exp.py does `body` with an argument whose class only hints name; `old` changes."""
+    return one_file(name, ARGUMENT.replace("config.size", body), old, "9", *changed)
+
+
 EFFECT += [
+    argument("method of an argument's base", "config.rows()", "1", "changed exp.Base.rows"),
+    argument("method of an argument's field", "config.inner.encode()", "4", "changed exp.Inner.encode"),
+    argument("method of an argument in a loop", "[c.encode() for c in config]", "4", "changed exp.Inner.encode"),
+    one_file(
+        "operator of an argument",
+        "class Docs:\n    def __iter__(self): return 1\ndef main(docs: list[Docs]): return [d for d in docs]\n",
+        "1",
+        "2",
+        "changed exp.Docs.__iter__",
+    ),
     one_file(
         "registry in the same file",
         f"{REGISTRY}@register\ndef b(): return 1\ndef main(k): return MODELS[k]()\n",
@@ -526,10 +555,15 @@ EFFECT += [
         "class Registry:\n    def enter(self, f): self.f = f\nMODELS = Registry()\n",
     ),
     registered(
-        "registry that is imported by the package", "from registry import register\n@register\ndef moe(): return 1\n"
+        "registry that is filled by a package",
+        "from registry import register\n@register\ndef moe(): return 1\n",
+        package="from . import moe\n",
+        text=LOOKED_UP.replace("models.moe", "models"),
     ),
 ]
 NO_EFFECT += [
+    argument("unused method of an argument", "config.size", "5"),
+    argument("default of an argument's field", "config.size", "3"),
     one_file(
         "not in the registry",
         f"{REGISTRY}@register\ndef b(): return 1\n@other\ndef c(): return 5\ndef main(k): return MODELS[k]()\n",
@@ -543,7 +577,6 @@ NO_EFFECT += [
         "get(2)",
     ),
 ]
-EFFECT[-1].files.update({"models/__init__.py": "from . import moe\n", "exp.py": LOOKED_UP.replace(".moe", "")})
 
 
 @pytest.mark.parametrize("edit", NO_EFFECT, ids=lambda edit: edit.name)
