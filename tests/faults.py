@@ -2,11 +2,12 @@
 
 import errno
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from enum import StrEnum
 from pathlib import Path
 from typing import Any, NoReturn, TypeVar
 
-from marin_storage import Backend, Blob, Entry, Listing, OutOfSpace, PermissionDenied, Transient
+from marin_storage import Backend, Blob, Entry, Listing, OutOfSpace, PermissionDenied, StorageError, Transient
 
 Result = TypeVar("Result")
 
@@ -125,7 +126,9 @@ class FaultyBackend:
         if fault is None:
             return call(key, *args, **kwargs)
         if fault in (Fault.KILLED_AFTER, Fault.REPLY_LOST):
-            call(key, *args, **kwargs)
+            # A refusal is a reply too.
+            with suppress(StorageError):
+                call(key, *args, **kwargs)
         if fault in KILLS:
             self._die()
         raise _ERRORS[fault](f"injected at {what}: {fault}")

@@ -16,7 +16,7 @@ from interleaving import Interleaving
 from marin_storage import Backend, RetryPolicy, Store
 from marin_storage.memory import MemoryBackend
 
-from marin_pipe import CPU, step
+from marin_pipe import CPU, Step, step
 from marin_pipe.execution.attempt import Attempts, AttemptSettings, Committed, Job, Occupied, Superseded
 from marin_pipe.execution.backends.base import Completed, Control, Failed, LogSink, Task
 from marin_pipe.execution.keeper import Callbacks, Holding, Keeper
@@ -47,7 +47,7 @@ def modelled() -> None:
     """Never called: the model's own bodies take its place."""
 
 
-STEP = modelled().retry(times=1)
+STEP: Step[Any] = modelled().retry(times=1)
 DIRECTORY = STEP.directory
 
 
