@@ -63,6 +63,7 @@ class _Upload:
     name: str
     preconditions: dict[str, str]
     data: bytearray = field(default_factory=bytearray)
+    stored: "_Reply | None" = None
 
 
 class _Refused(Exception):
@@ -240,17 +241,20 @@ class StrictGcs:
         if request.method == "DELETE":
             del self._uploads[identity]
             return _Reply(499)
+        if upload.stored is not None:
+            return upload.stored
         given = re.fullmatch(r"bytes (?:(\d+)-(\d+)|\*)/(\d+|\*)", request.headers.get("Content-Range", "bytes */*"))
         _require(given is not None, 400, "invalid", "Content-Range")
         assert given is not None
         if given[1] is not None:
-            _require(int(given[1]) == len(upload.data), 400, "invalid", "a gap between the parts")
-            upload.data += request.body
+            known = len(upload.data) - int(given[1])
+            _require(known >= 0, 400, "invalid", "a gap between the parts")
+            upload.data += request.body[known:]
         if given[3] == "*" or len(upload.data) < int(given[3]):
             received = {"Range": f"bytes=0-{len(upload.data) - 1}"} if upload.data else {}
             return _Reply(308, headers=received)
-        del self._uploads[identity]
-        return self._store(bucket, upload.name, bytes(upload.data), upload.preconditions)
+        upload.stored = self._store(bucket, upload.name, bytes(upload.data), upload.preconditions)
+        return upload.stored
 
     def _store(self, bucket: str, name: str, data: bytes, query: dict[str, str]) -> _Reply:
         objects = self._objects(bucket)

@@ -89,7 +89,7 @@ class Backend(Protocol):
         ...
 
     def delete(self, key: str, *, version: str | None = None) -> None:
-        """Remove; absent is no error. With `version`: only that version, else (or if absent) `Conflict`."""
+        """Remove; absent is no error. With `version`, `Conflict` if another version is there."""
         ...
 
     def delete_tree(self, prefix: str) -> int:

@@ -158,13 +158,13 @@ class LocalBackend:
 
     def delete(self, key: str, *, version: str | None = None) -> None:
         path = self._base + key
+        if not os.path.lexists(path):
+            return  # without making a lock where nothing was ever written
         try:
             with self._lock(key):
-                if version is not None:
+                if version is not None and os.path.lexists(path):
                     self._require_version(path, version)
-                os.unlink(path)
-        except FileNotFoundError:
-            return
+                _unlink_if_present(path)
         except OSError as error:
             _raise_mapped(error, path)
 

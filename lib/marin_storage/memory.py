@@ -81,7 +81,7 @@ class MemoryBackend:
 
     def delete(self, key: str, *, version: str | None = None) -> None:
         with _LOCK:
-            if version is not None:
+            if version is not None and self._base + key in self._filesystem.store:
                 self._require_version(key, version)
             self._filesystem.store.pop(self._base + key, None)
 

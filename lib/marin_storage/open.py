@@ -27,7 +27,7 @@ def _open_backend(url: str, policy: RetryPolicy) -> Backend:
         if not url:
             raise Unsuitable("the storage root is empty. Give a directory, or a gs://, s3:// or memory:// URL.")
         return LocalBackend(os.path.abspath(os.path.expanduser(url)))
-    scheme, rest = match[1].lower(), url[match.end() :].strip("/")
+    scheme, rest = match[1].lower(), url[match.end() :].rstrip("/")
     if scheme == "file":
         from urllib.parse import unquote, urlsplit
 
@@ -38,7 +38,7 @@ def _open_backend(url: str, policy: RetryPolicy) -> Backend:
     if scheme == "memory":
         from marin_storage.memory import MemoryBackend
 
-        return MemoryBackend(rest)
+        return MemoryBackend(rest.lstrip("/"))
     if scheme in ("gs", "gcs"):
         from marin_storage.gcs import GcsBackend
 

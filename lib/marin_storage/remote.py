@@ -1,8 +1,10 @@
 """What the object-store backends share: bounded calls on fsspec's event loop, and reading in pieces."""
 
 import asyncio
+import base64
 import hashlib
 from collections.abc import Callable, Coroutine
+from io import BufferedIOBase
 from typing import Any, TypeVar
 
 Result = TypeVar("Result")
@@ -18,7 +20,8 @@ SINGLE_REQUEST_BYTES = 32 << 20
 
 LARGE_UPLOADS = 4
 
-_CHUNK_BYTES = 16 << 20
+PART_BYTES = 16 << 20
+"""A multiple of 256 KiB, as resumable uploads ask."""
 
 
 def run(loop: asyncio.AbstractEventLoop, coroutine: Coroutine[Any, Any, Result]) -> Result:
@@ -39,9 +42,18 @@ def transfer_s(try_s: float, size_bytes: int) -> float:
 def sha256_in_pieces(size_bytes: int, read_range: Callable[[int, int], bytes]) -> str:
     """`"sha256:<hex>"` of an object, read range by range."""
     digest = hashlib.sha256()
-    for start in range(0, size_bytes, _CHUNK_BYTES):
-        digest.update(read_range(start, min(_CHUNK_BYTES, size_bytes - start)))
+    for start in range(0, size_bytes, PART_BYTES):
+        digest.update(read_range(start, min(PART_BYTES, size_bytes - start)))
     return f"sha256:{digest.hexdigest()}"
+
+
+def base64_md5(data: bytes | BufferedIOBase) -> str:
+    """The form in which object stores tell and take the MD5 of a body."""
+    if isinstance(data, bytes):
+        digest = hashlib.md5(data, usedforsecurity=False).digest()
+    else:
+        digest = hashlib.file_digest(data, lambda: hashlib.md5(usedforsecurity=False)).digest()
+    return base64.b64encode(digest).decode()
 
 
 async def gather_bounded(coroutines: list[Coroutine[Any, Any, Any]]) -> None:

@@ -5,16 +5,15 @@ non-standard element, and drop the condition for empty bodies. Versions are ETag
 content, every body written with a condition must be unique.
 """
 
-import base64
-import hashlib
 import os
 import re
 import threading
 from asyncio import timeout
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from io import BufferedIOBase
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import botocore.exceptions
 import s3fs
@@ -24,7 +23,9 @@ from marin_storage.errors import AlreadyExists, Conflict, NotFound, PermissionDe
 from marin_storage.remote import (
     LARGE_UPLOADS,
     PARALLELISM,
+    PART_BYTES,
     SINGLE_REQUEST_BYTES,
+    base64_md5,
     gather_bounded,
     run,
     sha256_in_pieces,
@@ -103,30 +104,29 @@ class S3Backend:
     def create(self, key: str, data: bytes, *, durable: bool) -> str:
         del durable  # the store promises it
         try:
-            return self._put(key, data, len(data), _md5(data), IfNoneMatch="*")
+            return self._put(key, data, len(data), base64_md5(data), IfNoneMatch="*")
         except Conflict as error:
             raise AlreadyExists(f"{self.url}/{key} exists") from error
 
     def replace(self, key: str, data: bytes, *, version: str, durable: bool) -> str:
         del durable
         try:
-            return self._put(key, data, len(data), _md5(data), IfMatch=version)
+            return self._put(key, data, len(data), base64_md5(data), IfMatch=version)
         except NotFound as error:
             raise Conflict(f"{self.url}/{key} is gone; version {version} was expected") from error
 
     def write(self, key: str, data: bytes) -> str:
-        return self._put(key, data, len(data), _md5(data))
+        return self._put(key, data, len(data), base64_md5(data))
 
     def delete(self, key: str, *, version: str | None = None) -> None:
-        if version is None:
-            self._run("delete_object", key)
-            return
-        try:
-            # Some stores answer a conditional delete of an absent object with success.
-            self._run("head_object", key)
-            self._run("delete_object", key, IfMatch=version)
-        except NotFound as error:
-            raise Conflict(f"{self.url}/{key} is gone; version {version} was expected") from error
+        condition = {} if version is None else {"IfMatch": version}
+        with suppress(NotFound):
+            try:
+                self._run("delete_object", key, **condition)
+            except Conflict:
+                # Some stores answer so when the object is absent.
+                self._run("head_object", key)
+                raise
 
     def delete_tree(self, prefix: str) -> int:
         items, _ = self._list(f"{self._base}{prefix}/")
@@ -159,11 +159,11 @@ class S3Backend:
         size_bytes = source.stat().st_size
         if size_bytes <= SINGLE_REQUEST_BYTES:
             with source.open("rb") as file:
-                md5 = base64.b64encode(hashlib.file_digest(file, "md5").digest()).decode()
+                md5 = base64_md5(file)
                 file.seek(0)
                 self._put(key, file, size_bytes, md5)
             return
-        part_bytes = max(SINGLE_REQUEST_BYTES // 2, -(-size_bytes // _MAX_PARTS))
+        part_bytes = max(PART_BYTES, -(-size_bytes // _MAX_PARTS))
         with self._large_uploads:
             run(self._filesystem.loop, self._upload_in_parts(str(source), key, size_bytes, part_bytes))
 
@@ -189,7 +189,7 @@ class S3Backend:
         etag: str = found["ETag"]
         return data, etag
 
-    def _put(self, key: str, data: bytes | IO[bytes], size_bytes: int, md5: str, **condition: str) -> str:
+    def _put(self, key: str, data: bytes | BufferedIOBase, size_bytes: int, md5: str, **condition: str) -> str:
         params = {"Key": self._base + key, "Body": data, "ContentLength": size_bytes, "ContentMD5": md5, **condition}
         etag: str = run(self._filesystem.loop, self._request("put_object", params, size_bytes))["ETag"]
         return etag
@@ -291,7 +291,3 @@ def _error_of(code: str, status: int, message: str, what: str) -> StorageError:
     if (status >= 500 and status != 501) or code in ("InternalError", "ServiceUnavailable"):
         return Transient(text)
     return StorageError(text)
-
-
-def _md5(data: bytes) -> str:
-    return base64.b64encode(hashlib.md5(data, usedforsecurity=False).digest()).decode()

@@ -104,9 +104,9 @@ class Store:
         return self._call("write", key, self.backend.write, key, data)
 
     def delete(self, key: str, *, version: str | None = None) -> None:
-        """Remove an object. Without `version`, one that is absent already is no error.
+        """Remove an object; one that is absent already is no error.
 
-        With `version`, raises `Conflict` if the object has another version or is gone.
+        With `version`, raises `Conflict` if another version is there.
         """
         check_key(key)
         try:
@@ -238,8 +238,6 @@ class Store:
             except Conflict as conflict:
                 if not ambiguous:
                     raise
-                if self._read_back("delete", key, conflict) is None:
-                    return None
                 raise UnknownOutcome(
                     f"delete {self.url}/{key}: the reply to the first try was lost, and another object is there now. "
                     f"Version {version} is gone, by this call or by somebody else's."

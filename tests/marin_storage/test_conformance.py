@@ -92,13 +92,12 @@ def test_delete_with_an_outdated_version_is_refused(store: Store) -> None:
     store.delete("key", version=second)
     with pytest.raises(NotFound):
         store.read("key")
-    with pytest.raises(Conflict):
-        store.delete("key", version=second)
 
 
-def test_delete_without_a_version_may_be_repeated(store: Store) -> None:
-    store.write("key", b"1")
-    store.delete("key")
+def test_delete_may_be_repeated(store: Store) -> None:
+    version = store.write("key", b"1")
+    store.delete("key", version=version)
+    store.delete("key", version=version)
     store.delete("key")
     assert store.list_files("") == []
 

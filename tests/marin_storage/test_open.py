@@ -1,0 +1,81 @@
+"""Which URLs open which store."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from marin_storage import Unsuitable, open_store
+
+
+def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert open_store("outputs").url == str(tmp_path / "outputs")
+    assert open_store("./a/../outputs/").url == str(tmp_path / "outputs")
+    monkeypatch.setenv("HOME", str(tmp_path))
+    assert open_store("~/outputs").url == str(tmp_path / "outputs")
+
+
+@pytest.mark.parametrize("form", ["{}", "file://{}", "file://localhost{}", "FILE://{}"])
+def test_file_urls_and_paths_are_one_store(tmp_path: Path, form: str) -> None:
+    root = tmp_path / "with space"
+    open_store(str(root)).write("key", b"x")
+    assert open_store(form.format(root)).read("key").data == b"x"
+
+
+def test_file_urls_are_unquoted(tmp_path: Path) -> None:
+    assert open_store(f"file://{tmp_path}/with%20space").url == str(tmp_path / "with space")
+
+
+def test_memory_is_one_store_in_a_process() -> None:
+    open_store("memory://shared/here").write("key", b"x")
+    assert open_store("memory://shared").read("here/key").data == b"x"
+    assert open_store("memory://shared/here/").read("key").data == b"x"
+
+
+@pytest.mark.parametrize(
+    ("url", "normal"),
+    [
+        ("gs://bucket", "gs://bucket"),
+        ("gcs://bucket/a/b/", "gs://bucket/a/b"),
+        ("s3://bucket/a", "s3://bucket/a"),
+        ("s3a://bucket", "s3://bucket"),
+    ],
+)
+def test_bucket_urls(strict_gcs: object, moto_s3: str, url: str, normal: str) -> None:
+    del strict_gcs, moto_s3
+    assert open_store(url).url == normal
+
+
+@pytest.mark.parametrize(
+    ("url", "reason"),
+    [
+        ("hf://datasets/a/b", "no atomic create-if-absent"),
+        ("https://example.org/x", "no atomic create-if-absent"),
+        ("webdav://example.org/x", "no atomic create-if-absent"),
+        ("az://container/x", "no atomic create-if-absent"),
+        ("file://elsewhere/x", "this machine only"),
+        ("gs://", "names no bucket"),
+        ("s3:///key", "names no bucket"),
+        ("", "empty"),
+    ],
+)
+def test_what_cannot_be_a_root_is_refused_with_the_reason(url: str, reason: str) -> None:
+    with pytest.raises(Unsuitable, match=reason):
+        open_store(url)
+
+
+def test_a_local_store_imports_no_cloud_library() -> None:
+    script = (
+        "import sys, marin_storage; marin_storage.open_store('/nowhere').list_files(''); "
+        "heavy = {'fsspec', 'upath', 'gcsfs', 's3fs', 'asyncio', 'aiohttp', 'botocore', 'concurrent.futures'}; "
+        "print(sorted(heavy & set(sys.modules)))"
+    )
+    path = [entry for entry in sys.path if entry]
+    done = subprocess.run(
+        [sys.executable, "-c", f"import sys; sys.path[:0] = {path!r}; {script}"],
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    assert done.stdout.strip() == "[]"
