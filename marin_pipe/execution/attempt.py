@@ -17,7 +17,7 @@ from marin_storage import AlreadyExists, Conflict, NotFound, StorageError, Store
 from marin_pipe.execution import decide
 from marin_pipe.execution.backends.base import Backend, Completed, Control, Failed, LoadedInput, Task
 from marin_pipe.execution.backends.outcome import failure, no_usage
-from marin_pipe.execution.errors import RecordError
+from marin_pipe.execution.errors import PipelineError
 from marin_pipe.execution.handle import Step
 from marin_pipe.execution.keeper import Callbacks, Holding, Keeper
 from marin_pipe.execution.layout import (
@@ -136,7 +136,7 @@ class Attempts:
         """Bring one step to a commit, or say why there is none. A store that fails, fails the step."""
         try:
             return self._run(job, control)
-        except (StorageError, RecordError) as error:
+        except (StorageError, PipelineError) as error:
             failed = failure(error, usage=no_usage(), retryable=False)
             return Unfinished(failure=failed, attempt=None, attempts=0, log_tail=())
 

@@ -1,7 +1,7 @@
 """The rules of reuse, as pure functions of records: is a commit current, and what would its step's build key be."""
 
 import hashlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -42,30 +42,23 @@ def assess(
     """Whether `commit` is current.
 
     Args:
-        input_digests: output digest of the current commit of each input that has one, by the input's key. An input
-            without a commit does not make its consumer stale.
+        input_digests: `digests_by_key` of the current commits of the inputs that have one. An input without a commit
+            does not make its consumer stale.
 
     Raises:
         IdentityConflict: another function, with other source, made the output.
     """
+    check_function(step, commit, source=source)
     record = commit.record
-    moved = record.module != step.function.module_name
-    drifted = record.source.digest != source.digest
-    if moved and drifted:
-        raise IdentityConflict(
-            f"step {step.name}: its output was made by {record.module}.{record.function}, not by "
-            f"{step.function.module_name}.{step.function.qualname}",
-            why=f"both have the identity name {record.function!r}, but their modules and their source differ",
-            next="give this one a name with @step(name=...), a new identity with .versioned(...), or declare the "
-            "output equivalent with `adopt`",
-        )
-    changed = tuple(
-        use.directory for use in record.inputs if input_digests.get(use.key, use.output_digest) != use.output_digest
-    )
+    changed = [use for use in record.inputs if not _is_among(use.output_digest, input_digests.get(use.key))]
     if changed:
-        names = ", ".join(sorted({use.name for use in record.inputs if use.directory in changed}))
-        return Stale(cause="input", why=f"because of {names}: its output changed", inputs=changed)
-    if not drifted or policy == "ignore":
+        names = ", ".join(sorted({use.name for use in changed}))
+        return Stale(
+            cause="input",
+            why=f"because of {names}: its output changed",
+            inputs=tuple(use.directory for use in changed),
+        )
+    if record.source.digest == source.digest or policy == "ignore":
         return Current()
     what = "; ".join(changed_parts(record.source.parts, source.parts)) or "source changed"
     if policy == "rerun":
@@ -73,11 +66,43 @@ def assess(
     return Current(notes=(f"source changed since it was built: {what}",))
 
 
+def check_function(step: Step[Any], commit: Served, *, source: Fingerprint) -> None:
+    """IdentityConflict if another function, with other source, made the output. One that only moved is the same."""
+    record = commit.record
+    if record.module == step.function.module_name or record.source.digest == source.digest:
+        return
+    raise IdentityConflict(
+        f"step {step.name}: its output was made by {record.module}.{record.function}, not by "
+        f"{step.function.module_name}.{step.function.qualname}",
+        why=f"both have the identity name {record.function!r}, but their modules and their source differ",
+        next="give this one a name with @step(name=...), a new identity with .versioned(...), or declare the "
+        "output equivalent with `adopt`",
+    )
+
+
+def digests_by_key(outputs: Iterable[tuple[str, str]]) -> dict[str, str]:
+    """(key, output digest) pairs as a mapping.
+
+    Two names of one computation have one key, and bytes of their own if it depends on chance: then all their digests
+    stand under the key, sorted and joined by "+".
+    """
+    found: dict[str, str] = {}
+    for key, digest in outputs:
+        known = found.setdefault(key, digest)
+        if known != digest:
+            found[key] = "+".join(sorted({*known.split("+"), digest}))
+    return found
+
+
+def _is_among(digest: str, current: str | None) -> bool:
+    return current is None or digest == current or digest in current.split("+")
+
+
 def own_arguments(canonical: Mapping[str, Any], digests: Mapping[str, str]) -> Any:
     """The arguments with every upstream key replaced by the digest of the output it stands for.
 
     Args:
-        digests: output digest by upstream key.
+        digests: output digest by upstream key, see `digests_by_key`.
     """
     return _replace_steps(canonical, digests)
 

@@ -19,6 +19,7 @@ from marin_pipe.execution.lease import Watch
 from marin_pipe.execution.machine import Grant, Pool
 from marin_pipe.execution.observe import Observation
 from marin_pipe.execution.report import Failure, Reporter, Status, StepReport
+from marin_pipe.execution.resources import Resource
 from marin_pipe.execution.scheduler import Scheduler, Work
 from marin_pipe.execution.selection import Selected
 from marin_pipe.execution.view import View
@@ -89,6 +90,7 @@ class Engine:
         """Bring every target to an end."""
         self._progress = {node: _Progress() for node in self.graph.nodes}
         demanded = self._demanded()
+        self._check(demanded)
         for node in self.graph.nodes:
             if node in demanded:
                 self._progress[node].state = State.WAITING
@@ -122,6 +124,21 @@ class Engine:
             demanded.update(i for i in node.inputs if runs or self.view.commit(i) is not None)
         return demanded
 
+    def _check(self, demanded: set[Node]) -> None:
+        """Refuse, before anything runs, what is known to be impossible.
+
+        Raises:
+            ConfigurationError: a step that certainly runs asks for what this machine does not have.
+            IdentityConflict: an output that would be served was made by another function.
+        """
+        for node in self.graph.nodes:
+            if node not in demanded or node.step.options.pin is not None:
+                continue
+            if not self._must_run(node):
+                self.view.check_function(node)
+            elif node in self.selected.allowed:
+                self.pool.choose(node.step.options.resources, step=node.name)
+
     def _must_run(self, node: Node) -> bool:
         return self.view.commit(node) is None or (node in self.selected.forced and not self._forced_done(node))
 
@@ -137,49 +154,55 @@ class Engine:
             if progress.state is not State.WAITING:
                 continue
             try:
-                self._advance(node, progress)
+                ask = self._advance(node, progress)
             except PipelineError as error:
-                if error.exit_code == 2:
-                    raise
                 self._fail_before_start(node, error)
+                continue
+            if ask is not None:
+                self._submit(node, progress, ask)
 
-    def _advance(self, node: Node, progress: _Progress) -> None:
-        """Serve the node, submit it, or wait for the inputs that keep it from either."""
+    def _advance(self, node: Node, progress: _Progress) -> Resource | None:
+        """Serve the node, make it wait for the inputs that decide about it, or return what it needs to run with."""
         if node.step.options.pin is not None:
             self._serve(node, self.view.assess(node, ()).notes)  # type: ignore[union-attr]  a pin is always current
-            return
+            return None
         must_run = self._must_run(node)
-        if not must_run:
-            deciding = [i for i in node.inputs if self.view.commit(i) is not None or self._is_demanded(i)]
+        if must_run:
+            progress.why = "forced" if self.view.commit(node) is not None else self._why_missing(node)
+        else:
+            deciding = [i for i in node.inputs if self._decides(i)]
             if self._waits(node, progress, deciding):
-                return
+                return None
             verdict = self.view.assess(node, deciding)
             if not isinstance(verdict, Stale):
                 self._serve(node, verdict.notes)
-                return
+                return None
             progress.why = verdict.why
         if node not in self.selected.allowed:
-            self._block(node, "it is not selected to run, and has no current output")
-            return
-        if self._waits(node, progress, list(node.inputs)):
-            return
-        if must_run:
-            progress.why = "forced" if self.view.commit(node) is not None else self._why_missing(node)
-        first = self._twins.setdefault(node.step.key, node)
-        if first is not node:
-            # One computation under two names: the second adopts what the first makes.
-            state = self._progress[first].state
-            if state not in _OVER:
-                progress.unsettled = 1
-                self._followers.setdefault(first, []).append(node)
-                return
-            if state is not State.DONE:
-                self._block(node, f"because of {first.name}, the same computation: {self._progress[first].why}")
-                return
-        self._submit(node, progress)
+            self._block(node, f"not selected to run ({progress.why})")
+            return None
+        if self._waits(node, progress, list(node.inputs)) or self._waits_for_twin(node, progress):
+            return None
+        return self.pool.choose(node.step.options.resources, step=node.name)
 
-    def _is_demanded(self, node: Node) -> bool:
-        return self._progress[node].state is not State.IDLE
+    def _waits_for_twin(self, node: Node, progress: _Progress) -> bool:
+        """One computation under two names: the second adopts what the first makes."""
+        first = self._twins.setdefault(node.step.key, node)
+        state = self._progress[first].state
+        if first is node or state is State.DONE:
+            return False
+        if state in _OVER:
+            self._block(node, f"because of {first.name}, the same computation: {self._progress[first].why}")
+        else:
+            progress.unsettled = 1
+            self._followers.setdefault(first, []).append(node)
+        return True
+
+    def _decides(self, upstream: Node) -> bool:
+        """Whether a commit can only be judged once this input is settled; one that stays missing says nothing."""
+        if self.view.commit(upstream) is not None:
+            return True
+        return self._progress[upstream].state in (State.WAITING, State.SUBMITTED)
 
     def _why_missing(self, node: Node) -> str:
         verdict = self.view.assess(node, ())
@@ -269,7 +292,7 @@ class Engine:
                 if not waiting.unsettled:
                     self._agenda.append(consumer)
 
-    def _submit(self, node: Node, progress: _Progress) -> None:
+    def _submit(self, node: Node, progress: _Progress, ask: Resource) -> None:
         if self.stopped is not None:
             return
         if self._attempts is None:
@@ -289,7 +312,7 @@ class Engine:
         self.scheduler.submit(
             Work(
                 priority=node.height,
-                ask=self.pool.choose(node.step.options.resources, step=node.name),
+                ask=ask,
                 run=work,
                 done=lambda result: self._finished(node, result),
             )
@@ -303,14 +326,21 @@ class Engine:
             seen=self.view.observations[node],
             inputs=self.view.input_uses(node),
             loaded={upstream.directory: self.view.loaded_input(upstream) for upstream in node.inputs},
-            digests={i.step.key: c.output_digest for i in node.inputs if (c := self.view.commit(i)) is not None},
+            digests=self.view.digests(node.inputs),
             source=self.view.source(node),
             resource=grant.ask,
             devices=grant.devices,
-            may_adopt=node not in self.selected.forced,
+            may_adopt=self._may_adopt(node),
             verify=self.settings.verify,
             expired_lease=expired,
         )
+
+    def _may_adopt(self, node: Node) -> bool:
+        """A forced step must be computed by this launch; under another name of the same computation will do."""
+        if node not in self.selected.forced:
+            return True
+        first = self._twins[node.step.key]
+        return first is not node and self.reporter.ends[first.directory].status == "built"
 
     def _finished(self, node: Node, result: Result) -> None:
         self._controls.pop(node, None)

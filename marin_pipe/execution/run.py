@@ -134,8 +134,6 @@ class Launcher:
                 next="use the inline backend with memory://, or another root",
             )
         selected = apply_selection(self._graph, settings.selection)
-        for node in self._graph.nodes:
-            self._pool.choose(node.step.options.resources, step=node.name)
         while True:
             try:
                 reports, code = self._look_and_run(selected, on_event)

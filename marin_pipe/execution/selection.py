@@ -34,23 +34,56 @@ class Selected:
 
 
 def apply_selection(graph: Graph, selection: Selection) -> Selected:
-    """Resolve the patterns; one that matches no step is a ConfigurationError."""
-    everything = frozenset(graph.nodes)
+    """Resolve the patterns. ConfigurationError for one that matches no step, and if together they leave none."""
+    allowed = frozenset(graph.nodes)
     targets = tuple(dict.fromkeys(graph.targets.values()))
-    allowed = everything
     if selection.upto:
         targets = matching(graph, selection.upto, flag="--upto")
+        allowed = upstream_of(targets)
     if selection.only:
-        targets = matching(graph, selection.only, flag="--only")
+        targets = _within(matching(graph, selection.only, flag="--only"), allowed, flag="--only")
         allowed = frozenset(targets)
     if selection.after:
         allowed &= downstream_of(matching(graph, selection.after, flag="--after"))
-    forced = frozenset(matching(graph, selection.force, flag="--force"))
-    if selection.downstream:
-        if not forced:
+        targets = _within(targets, allowed, flag="--after")
+    forced = _forced(graph, selection, allowed)
+    # What is forced runs even if nothing between it and the targets needs it.
+    wanted = forced.union(targets)
+    return Selected(
+        targets=tuple(node for node in graph.nodes if node in wanted),
+        allowed=allowed,
+        forced=forced,
+    )
+
+
+def _forced(graph: Graph, selection: Selection, allowed: frozenset[Node]) -> frozenset[Node]:
+    if not selection.force:
+        if selection.downstream:
             raise ConfigurationError("--downstream was given without --force", next="add --force GLOB")
-        forced = downstream_of(forced)
-    return Selected(targets=targets, allowed=allowed, forced=forced)
+        return frozenset()
+    matches = matching(graph, selection.force, flag="--force")
+    runnable = [node for node in matches if node.step.options.pin is None]
+    if not runnable:
+        raise ConfigurationError(
+            f"--force names pinned steps only: {_some(matches)}",
+            why="a pinned step is served from its pin and never runs",
+            next="remove .pinned_to(...) to run it",
+        )
+    forced = downstream_of(runnable) if selection.downstream else frozenset(runnable)
+    return frozenset(_within([n for n in graph.nodes if n in forced], allowed, flag="--force")) - {
+        node for node in graph.nodes if node.step.options.pin is not None
+    }
+
+
+def _within(nodes: Sequence[Node], allowed: frozenset[Node], *, flag: str) -> tuple[Node, ...]:
+    kept = tuple(node for node in nodes if node in allowed)
+    if not kept:
+        raise ConfigurationError(
+            f"nothing is left to run: {flag} leaves only steps that the other flags leave out",
+            why=f"{flag} alone selects {_some(nodes)}",
+            next="remove one of the flags",
+        )
+    return kept
 
 
 def matching(graph: Graph, patterns: Sequence[str], *, flag: str) -> tuple[Node, ...]:
@@ -62,10 +95,26 @@ def matching(graph: Graph, patterns: Sequence[str], *, flag: str) -> tuple[Node,
     for pattern in patterns:
         hits = [node for node in graph.nodes if any(fnmatch.fnmatchcase(name, pattern) for name in names[node])]
         if not hits:
-            some = ", ".join(sorted({node.name for node in graph.nodes})[:8])
-            raise ConfigurationError(f"{flag} {pattern!r} matches no step", next=f"the steps are: {some}")
+            raise ConfigurationError(f"{flag} {pattern!r} matches no step", next=f"the steps are: {_some(graph.nodes)}")
         found.update(dict.fromkeys(hits))
     return tuple(node for node in graph.nodes if node in found)
+
+
+def _some(nodes: Iterable[Node]) -> str:
+    names = sorted({node.name for node in nodes})
+    return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
+
+
+def upstream_of(nodes: Iterable[Node]) -> frozenset[Node]:
+    """`nodes` and everything they depend on."""
+    reached: set[Node] = set()
+    stack = list(nodes)
+    while stack:
+        node = stack.pop()
+        if node not in reached:
+            reached.add(node)
+            stack.extend(node.inputs)
+    return frozenset(reached)
 
 
 def downstream_of(nodes: Iterable[Node]) -> frozenset[Node]:

@@ -72,10 +72,20 @@ class View:
         return decide.assess(
             node.step,
             commit,
-            input_digests={i.step.key: c.output_digest for i in settled if (c := self.observations[i].commit)},
+            input_digests=self.digests(settled),
             source=self.source(node),
             policy=self.policy(node),
         )
+
+    def check_function(self, node: Node) -> None:
+        """IdentityConflict if another function made the node's output."""
+        commit = self.observations[node].commit
+        if commit is not None and commit.record.module != node.step.function.module_name:
+            decide.check_function(node.step, commit, source=self.source(node))
+
+    def digests(self, nodes: Iterable[Node]) -> dict[str, str]:
+        """Output digests, by key, of those of `nodes` that have a commit."""
+        return decide.digests_by_key((n.step.key, c.output_digest) for n in nodes if (c := self.observations[n].commit))
 
     def data_url(self, node: Node) -> str:
         """URL of the node's committed data directory."""

@@ -3,6 +3,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from lab import Lab
 from source_project import Project
 
 
@@ -15,3 +16,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Project
     for name in set(sys.modules) - before:
         if str(tmp_path) in str(getattr(sys.modules[name], "__file__", "")):
             del sys.modules[name]
+
+
+@pytest.fixture
+def lab(project: Project, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """An empty laboratory for the engine."""
+    monkeypatch.setenv("LAB_NOTEBOOK", str(project.folder / "notebook"))
+    return Lab(folder=project.folder)
