@@ -10,10 +10,10 @@ import hashlib
 import os
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from marin_pipe.execution.source_file import SourceFile, load_file
-from marin_pipe.execution.source_trace import Trace
+if TYPE_CHECKING:
+    from marin_pipe.execution.source_file import SourceFile
 
 # Enters every digest: raise it when the normal form changes.
 _FORMAT = "1"
@@ -33,7 +33,7 @@ class Fingerprint:
     """Absolute path of each first-party file that was read -> sha256 of its bytes."""
 
 
-_known: dict[tuple[object, ...], tuple[Fingerprint, tuple[SourceFile, ...]]] = {}
+_known: dict[tuple[object, ...], tuple[Fingerprint, tuple["SourceFile", ...]]] = {}
 
 
 def fingerprint(functions: Sequence[Callable[..., Any] | type]) -> Fingerprint:
@@ -43,9 +43,13 @@ def fingerprint(functions: Sequence[Callable[..., Any] | type]) -> Fingerprint:
         functions: the step's plain function, and the functions and classes that its arguments hold. They count even if
             they are not first-party.
     """
+    # Imported here: 20 ms, of which `import marin_pipe` and most commands have no need.
+    from marin_pipe.execution.source_file import load_file
+    from marin_pipe.execution.source_trace import Trace
+
     roots = tuple(functions)
     known = _known.get(roots)
-    if known is not None and all(_unchanged(file) for file in known[1]):
+    if known is not None and all(os.path.exists(file.path) and load_file(file.path) is file for file in known[1]):
         return known[0]
     trace = Trace()
     for root in roots:
@@ -82,10 +86,6 @@ def changed_parts(old: Mapping[str, str], new: Mapping[str, str]) -> list[str]:
 
 def _last(name: str) -> str:
     return name.rpartition(".")[2]
-
-
-def _unchanged(file: SourceFile) -> bool:
-    return os.path.exists(file.path) and load_file(file.path) is file
 
 
 def _sha256(text: str) -> str:
