@@ -60,8 +60,9 @@ def offered(*, with_experiment: bool) -> dict[str, Entry]:
 
 FLAG_NAMES = frozenset(
     {
-        *("after", "all", "backend", "check", "debug", "delete", "downstream", "fail-fast", "follow", "force", "help"),
-        *("json", "keep-going", "keep-runs", "lines", "max-concurrent", "move", "no-wait", "nonce", "older-than"),
+        *("after", "all", "attempt", "backend", "check", "debug", "delete", "downstream", "fail-fast", "follow"),
+        *("force", "help"),
+        *("json", "keep-going", "keep-runs", "max-concurrent", "move", "no-wait", "older-than", "owner"),
         *("only", "probe", "reason", "root", "single-writer", "source", "undo", "upto", "verify"),
     }
 )

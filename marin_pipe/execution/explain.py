@@ -100,8 +100,11 @@ def _explain_node(subjects: Subjects, graph: Graph, node: Node, source_policy: S
     selected = apply_selection(graph, Selection(upto=(node.name,)))
     rows = Planner(graph=graph, view=view, selected=selected).plan().steps
     row = next(row for row in rows if row.directory == node.directory)
-    earlier = History(store=subjects.store).nearest(node.step)
-    old = subjects.of_commit(earlier.directory, earlier.commit) if earlier is not None else None
+    if subject.commit is not None:
+        old = _nearest_before(subjects, subject)
+    else:
+        earlier = History(store=subjects.store).nearest(node.step)
+        old = subjects.of_commit(earlier.directory, earlier.commit) if earlier is not None else None
     why = row.why
     if row.action == "cached" and subject.commit is not None and node.step.options.pin is None:
         why = _why_cached(subject.commit)
@@ -110,7 +113,8 @@ def _explain_node(subjects: Subjects, graph: Graph, node: Node, source_policy: S
 
 def _why_cached(commit: Served) -> str:
     inputs = len(commit.record.inputs)
-    read = f", and its {inputs} input{'s' if inputs != 1 else ''} still hold what it read" if inputs else ""
+    still = "its input still holds" if inputs == 1 else f"its {inputs} inputs still hold"
+    read = f", and {still} what it read" if inputs else ""
     return f"{_origin(commit)}: it has this key{read}"
 
 
