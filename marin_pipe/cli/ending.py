@@ -1,5 +1,6 @@
 """The last lines of a launch: failures with what to do about them, blocked steps by cause, counts, and the targets."""
 
+import json
 from collections import defaultdict
 
 from marin_pipe.cli.context import App
@@ -11,6 +12,8 @@ from marin_pipe.execution.report import RunReport, Status, StepReport
 _TARGETS_SHOWN = 20
 _NAMES_SHOWN = 5
 _LOG_LINES = 20
+_RESULT_SHOWN = 80
+"""Characters."""
 _UNFINISHED: tuple[Status, ...] = ("failed", "lost", "preempted")
 
 
@@ -82,7 +85,7 @@ def _counts(report: RunReport) -> str:
 
 def _print_targets(app: App, graph: Graph, ends: dict[str, StepReport]) -> None:
     served = {name: ends[node.directory] for name, node in graph.targets.items() if node.directory in ends}
-    shown = [(name, show_path(_place(end))) for name, end in served.items()]
+    shown = [(name, _place(end)) for name, end in served.items()]
     width = max((len(name) for name, _ in shown[:_TARGETS_SHOWN]), default=0)
     for name, path in shown[:_TARGETS_SHOWN]:
         print_line(f"  {name.ljust(width)}  {path}")
@@ -91,11 +94,14 @@ def _print_targets(app: App, graph: Graph, ends: dict[str, StepReport]) -> None:
 
 
 def _place(end: StepReport) -> str:
-    """The data directory, or the file in it if there is one only."""
+    """The data directory, or the file in it if there is one only; the result of a step that wrote no file."""
     if end.path is None or end.commit is None:
         return ""
     files = end.commit.manifest
-    return join_url(end.path, files[0].path) if len(files) == 1 else end.path
+    if not files:
+        result = json.dumps(end.commit.record.result, ensure_ascii=False)
+        return f"(no files) {result if len(result) <= _RESULT_SHOWN else result[: _RESULT_SHOWN - 3] + '...'}"
+    return show_path(join_url(end.path, files[0].path) if len(files) == 1 else end.path)
 
 
 def _some(names: list[str]) -> str:

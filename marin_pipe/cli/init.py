@@ -1,5 +1,6 @@
 """`init NAME`: a runnable experiment file to start from."""
 
+import keyword
 from pathlib import Path
 
 import click
@@ -66,7 +67,7 @@ if __name__ == "__main__":
 @click.argument("name")
 def init_command(name: str) -> None:
     """Refuses to overwrite anything."""
-    if not name.isidentifier():
+    if not name.isidentifier() or keyword.iskeyword(name):
         raise ConfigurationError(
             f"{name!r} cannot name an experiment file",
             why="workers import it, so its name must be a Python identifier",

@@ -1,9 +1,9 @@
 """`plan`: what a run would do, and why. Writes nothing."""
 
 import dataclasses
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, get_args
 
 import click
 
@@ -11,7 +11,7 @@ from marin_pipe.cli.context import App
 from marin_pipe.cli.output import human_duration, print_json, print_line, print_table, show_path
 from marin_pipe.cli.run import selection_options
 from marin_pipe.execution.errors import ExitCode
-from marin_pipe.execution.plan import Plan, PlannedStep, Planner
+from marin_pipe.execution.plan import Action, Plan, PlannedStep, Planner
 from marin_pipe.execution.selection import Selection, apply_selection
 from marin_pipe.execution.view import View
 
@@ -76,12 +76,10 @@ def group(steps: Sequence[PlannedStep]) -> list[tuple[str, ...]]:
 
 def summary(plan: Plan) -> str:
     """`2 run, 5 cached; about 3 min 20 s of work`."""
-    counts: dict[str, int] = defaultdict(int)
-    for step in plan.steps:
-        counts[step.action] += 1
+    counts = Counter(step.action for step in plan.steps)
     ahead = [step for step in plan.steps if step.action in ("run", "resume")]
     known = [step.expected_s for step in ahead if step.expected_s is not None]
-    text = ", ".join(f"{count} {action}" for action, count in counts.items()) or "nothing to do"
+    text = ", ".join(f"{counts[action]} {action}" for action in get_args(Action) if counts[action]) or "nothing to do"
     if known:
         rest = f" and {len(ahead) - len(known)} steps never timed" if len(known) < len(ahead) else ""
         text += f"; about {human_duration(sum(known))} of work{rest}"

@@ -1,6 +1,7 @@
 """The config object: what `build` may take, and what draccus makes of overrides."""
 
 import sys
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum
 from typing import Any, Literal
@@ -164,18 +165,19 @@ class Incomplete:
 def test_builds_that_are_refused() -> None:
     def two(a: Config, b: Config) -> None: ...
 
-    def bare(config) -> None: ...  # type: ignore[no-untyped-def]
+    def bare(config) -> None: ...
 
     def number(config: int) -> None: ...
 
     def thawed(config: Thawed) -> None: ...
 
-    for build, message in [
+    refused: list[tuple[Callable[..., Any], str]] = [
         (two, r"build\(a, b\) takes 2 arguments"),
         (bare, "which is no dataclass"),
         (number, "is annotated <class 'int'>"),
         (thawed, "the config Thawed is not frozen"),
-    ]:
+    ]
+    for build, message in refused:
         with pytest.raises(ConfigurationError, match=message):
             config_class(build)
     with pytest.raises(ConfigurationError, match="'n' of Incomplete has no default"):
