@@ -52,7 +52,10 @@ class GcsBackend:
         expected = _stored_md5(reply.headers)
         if expected is not None and expected != base64_md5(reply.body):
             raise Transient(f"{self.url}/{key}: the bytes received do not match the store's MD5", applied=False)
-        return Blob(reply.body, reply.headers["X-Goog-Generation"])
+        generation = reply.headers.get("X-Goog-Generation")
+        if generation is None:
+            raise StorageError(f"{self.url}/{key}: the reply names no generation, so that no version can be relied on")
+        return Blob(reply.body, generation)
 
     def read_range(self, key: str, start: int, length: int, *, version: str | None = None) -> bytes:
         if length == 0:

@@ -4,7 +4,7 @@ condition; on such a store two runs would both believe that they own a step."""
 import json
 import logging
 import secrets
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 
 from marin_storage.errors import (
@@ -15,7 +15,6 @@ from marin_storage.errors import (
     PermissionDenied,
     StorageError,
     Unavailable,
-    UnknownOutcome,
     Unsuitable,
 )
 from marin_storage.store import Store
@@ -44,10 +43,17 @@ def probe(store: Store, *, prefix: str = ".probe") -> ProbeResult:
     An outage, a refused permission or a full disk is raised as such: they say nothing about the store's honesty.
     """
     directory = f"{prefix}/{secrets.token_hex(8)}" if prefix else secrets.token_hex(8)
+    problems = []
     try:
-        return ProbeResult(url=store.url, problems=tuple(_problems(store, directory)))
+        for problem in _problems(store, directory):
+            problems.append(problem)
+    except _OUTAGES:
+        raise
+    except StorageError as error:
+        problems.append(f"it does not offer what conditional writes need ({error})")
     finally:
         store.delete_tree(directory)
+    return ProbeResult(url=store.url, problems=tuple(problems))
 
 
 def ensure_writable(store: Store, record_key: str, *, single_writer: bool = False) -> ProbeResult:
@@ -88,49 +94,31 @@ def _stored_record(store: Store, key: str) -> object:
         return None
 
 
-def _problems(store: Store, directory: str) -> list[str]:
+def _problems(store: Store, directory: str) -> Iterator[str]:
     """One sentence for each promise that the store breaks, in the order of the checks; they build on each other."""
     key = f"{directory}/probe"
     nonce = secrets.token_hex(8)
     first, second, third, fourth = (f"{nonce} {number}".encode() for number in range(4))
-    try:
-        created = store.create(key, first)
-    except AlreadyExists:
-        return ["a create of a new object was refused as if it existed"]
-    except _OUTAGES:
-        raise
-    except StorageError as error:
-        return [f"it does not offer conditional writes ({error})"]
-    problems = []
+    created = store.create(key, first)
     if not _refused(AlreadyExists, lambda: store.create(key, second)) or store.read(key).data != first:
-        problems.append("a second create of one object was accepted: the later overwrote the earlier")
+        yield "a second create of one object was accepted: the later overwrote the earlier"
         created = store.read(key).version
     try:
         replaced = store.replace(key, third, version=created)
     except Conflict:
-        return [*problems, "a replacement that named the present version was refused"]
+        yield "a replacement that named the present version was refused"
+        return
     if not _refused(Conflict, lambda: store.replace(key, fourth, version=created)) or store.read(key).data != third:
-        problems.append("a replacement that named an outdated version was accepted")
+        yield "a replacement that named an outdated version was accepted"
         replaced = store.read(key).version
     if [entry.key for entry in store.list_files(directory)] != [key]:
-        problems.append("a new object is missing from the listing made after its creation")
-    if not _refused(Conflict, lambda: _delete_outdated(store, key, created, present=replaced)):
-        problems.append("a deletion that named an outdated version was accepted")
+        yield "a new object is missing from the listing made after its creation"
+    if not _refused(Conflict, lambda: store.delete(key, version=created)):
+        yield "a deletion that named an outdated version was accepted"
     elif not _refused(NotFound, lambda: _delete_and_read(store, key, replaced)):
-        problems.append("a deleted object can still be read")
+        yield "a deleted object can still be read"
     elif store.list_files(directory):
-        problems.append("a deleted object is still listed")
-    return problems
-
-
-def _delete_outdated(store: Store, key: str, version: str, *, present: str) -> None:
-    try:
-        store.delete(key, version=version)
-    except UnknownOutcome as error:
-        # A reply was lost, and the call cannot tell by whom the version is gone. Nobody else writes here.
-        if store.read(key).version != present:
-            raise
-        raise Conflict(f"{key} still has version {present}") from error
+        yield "a deleted object is still listed"
 
 
 def _delete_and_read(store: Store, key: str, version: str) -> None:

@@ -22,6 +22,8 @@ P = ParamSpec("P")
 Item = TypeVar("Item")
 Result = TypeVar("Result")
 
+_MUTATING = frozenset(("write", "delete", "delete_tree", "upload"))
+
 
 class Store:
     """The objects below one root. Keys are relative to it; safe to use from several threads.
@@ -109,10 +111,7 @@ class Store:
         With `version`, raises `Conflict` if another version is there.
         """
         check_key(key)
-        try:
-            self.backend.delete(key, version=version)
-        except Transient as error:
-            self._settle_delete(key, version, error)
+        self._call("delete", key, self.backend.delete, key, version=version)
 
     def delete_tree(self, prefix: str) -> int:
         """Remove everything below `prefix`; returns the number of objects removed by the last try."""
@@ -192,7 +191,7 @@ class Store:
             failure = error
         tries = Tries(self._policy, self._log, f"{operation} {self.url}/{key}")
         while True:
-            tries.pause(failure)
+            tries.pause(failure, mutates=operation in _MUTATING)
             try:
                 return function(*args, **kwargs)
             except Transient as error:
@@ -225,24 +224,6 @@ class Store:
                     return self.backend.create(key, data, durable=durable)
                 return self.backend.replace(key, data, version=version, durable=durable)
             except (Transient, AlreadyExists, Conflict) as error:
-                failure = error
-
-    def _settle_delete(self, key: str, version: str | None, failure: Transient) -> None:
-        tries = Tries(self._policy, self._log, f"delete {self.url}/{key}")
-        ambiguous = False
-        while True:
-            ambiguous |= failure.applied is not False
-            tries.pause(failure, mutates=True)
-            try:
-                return self.backend.delete(key, version=version)
-            except Conflict as conflict:
-                if not ambiguous:
-                    raise
-                raise UnknownOutcome(
-                    f"delete {self.url}/{key}: the reply to the first try was lost, and another object is there now. "
-                    f"Version {version} is gone, by this call or by somebody else's."
-                ) from conflict
-            except Transient as error:
                 failure = error
 
     def _read_back(self, operation: str, key: str, failure: Exception) -> Blob | None:
