@@ -5,6 +5,7 @@ escape sequences are kept as the program wrote them: whoever shows them must esc
 """
 
 import codecs
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -38,6 +39,7 @@ class LogWriter:
         self._redactor = redactor
         self._recent: deque[bytes] = deque()
         self._recent_bytes = 0
+        self._lock = threading.Lock()
         self._segments = SegmentWriter(
             store, f"{attempt_directory}/log", render=_Renderer(redactor).render, cap_bytes=cap_bytes
         )
@@ -47,15 +49,17 @@ class LogWriter:
         if not data:
             return
         recent = self._recent
-        recent.append(data)
-        self._recent_bytes += len(data)
-        while self._recent_bytes - len(recent[0]) >= RECENT_BYTES:
-            self._recent_bytes -= len(recent.popleft())
-        self._segments.append(data)
+        with self._lock:
+            recent.append(data)
+            self._recent_bytes += len(data)
+            while self._recent_bytes - len(recent[0]) >= RECENT_BYTES:
+                self._recent_bytes -= len(recent.popleft())
+            self._segments.append(data)
 
     def tail(self, count: int = 20) -> tuple[str, ...]:
         """The last lines, redacted; at most 64 KiB of text is looked at."""
-        data = b"".join(tuple(self._recent))
+        with self._lock:
+            data = b"".join(self._recent)
         # The first line may begin in the middle, and with it a secret: it is shown only if nothing was cut off.
         whole = len(data) < RECENT_BYTES
         text = self._redactor.redact(data[-RECENT_BYTES - OVERLAP_CHARACTERS :].decode("utf-8", "replace"))

@@ -99,7 +99,7 @@ class SegmentWriter:
 
     With `cap_bytes` the stream keeps its beginning and its end: when more than three quarters of the cap are written,
     or storage is more than a quarter of the cap behind, what follows is a ring of the last quarter. Memory is bounded
-    by half of the cap. How much was dropped is kept in `dropped.json`. Without a cap nothing is dropped.
+    by half of the cap and a few segments. How much was dropped is kept in `dropped.json`. Without a cap nothing is.
     """
 
     def __init__(self, store: Store, prefix: str, *, render: Render = join_chunks, cap_bytes: int | None = None):
@@ -123,7 +123,7 @@ class SegmentWriter:
         self._to_delete: list[int] = []
         self._dropped_bytes = 0
         self._dropped_lines = 0
-        self._gap_pending = False
+        self._last_rendered = 0
         self._closed = False
         self.error: StorageError | None = None
         """The last error of the background thread; what it could not write is tried again."""
@@ -194,7 +194,6 @@ class SegmentWriter:
             return
         self._pending.remove(segment)
         self._pending_bytes -= segment.size_bytes
-        self._gap_pending = True
 
     def _flush_sealed(self) -> None:
         self._in_background(seal=False)
@@ -223,10 +222,10 @@ class SegmentWriter:
                     break
                 segment = self._uploading = self._pending[0]
                 final = last and len(self._pending) == 1
-                after_gap, self._gap_pending = self._gap_pending, False
             if segment.rendered is None:
+                after_gap = segment.number != self._last_rendered + 1
                 segment.rendered = self._render(segment.chunks, after_gap, final)
-                segment.chunks = []
+                segment.chunks, self._last_rendered = [], segment.number
             # Another try must write these bytes: what the renderer carried over is used up.
             if segment.rendered:
                 self._store.write(f"{self._prefix}/{segment_name(segment.number)}", segment.rendered)

@@ -1,4 +1,4 @@
-"""What a backend must do: run one step's body somewhere, and stop it when told. It knows nothing of leases or commits."""
+"""What a backend must do: run one step's body somewhere, and stop it when told. It knows no leases and no commits."""
 
 import threading
 from collections.abc import Callable, Mapping

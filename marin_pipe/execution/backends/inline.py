@@ -14,8 +14,8 @@ from marin_pipe.execution.backends.base import Completed, Control, Failed, LogSi
 from marin_pipe.execution.backends.body import run_body
 from marin_pipe.execution.backends.loading import Loader
 from marin_pipe.execution.backends.outcome import after_stop, failure, no_usage
+from marin_pipe.execution.backends.surroundings import LOG_FORMAT, restored
 from marin_pipe.execution.backends.transport import prepare
-from marin_pipe.execution.backends.worker import LOG_FORMAT, restored
 from marin_pipe.execution.errors import ConfigurationError, GraphError
 
 

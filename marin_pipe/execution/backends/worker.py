@@ -18,10 +18,10 @@ from contextlib import contextmanager, suppress
 from marin_pipe.execution.backends.body import run_body
 from marin_pipe.execution.backends.loading import Loader
 from marin_pipe.execution.backends.script import find_function
+from marin_pipe.execution.backends.surroundings import LOG_FORMAT, restored
 from marin_pipe.execution.backends.transport import receive_frame, send_frame
 
 READY = "ready"
-LOG_FORMAT = "%(levelname)s %(name)s: %(message)s"
 
 
 class StopFlag:
@@ -75,36 +75,6 @@ class Output:
     def _lead(self, descriptor: int) -> None:
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
-
-
-@contextmanager
-def restored(cwd: str) -> Iterator[None]:
-    """Run a body in `cwd`; undo what it did to the directory, environment, import path and root logger."""
-    # The dict of bytes behind `os.environ`: copying and comparing the mapping itself takes longer than a trivial step.
-    raw: dict[bytes, bytes] = os.environ._data  # type: ignore[attr-defined]
-    environment, path = raw.copy(), sys.path[:]
-    logger = logging.getLogger()
-    handlers, level = logger.handlers[:], logger.level
-    os.chdir(cwd)
-    try:
-        yield
-    finally:
-        if raw != environment:
-            restore_environment(environment)
-        if sys.path != path:
-            sys.path[:] = path
-        if logger.handlers != handlers or logger.level != level:
-            logger.handlers[:] = handlers
-            logger.setLevel(level)
-
-
-def restore_environment(environment: dict[bytes, bytes]) -> None:
-    """Make `os.environ` equal to an earlier copy of its bytes."""
-    for name in os.environb.keys() - environment.keys():
-        del os.environb[name]
-    for name, value in environment.items():
-        if os.environb.get(name) != value:
-            os.environb[name] = value
 
 
 class Leftovers:

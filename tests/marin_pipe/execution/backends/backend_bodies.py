@@ -39,7 +39,7 @@ def write_files(files: dict[str, str], *, ctx: StepContext) -> Count:
 
 
 @step
-def process_id(number: int = 0) -> int:
+def process_id(number: int = 0) -> int:  # noqa: ARG001  tells calls apart
     return os.getpid()
 
 
@@ -104,7 +104,7 @@ def dirty() -> None:
 
 
 @step
-def surroundings(number: int = 0) -> list[Any]:
+def surroundings(number: int = 0) -> list[Any]:  # noqa: ARG001
     return [
         os.environ.get("LEFT_BEHIND"),
         "HOME" in os.environ,
@@ -206,7 +206,7 @@ def leave_process(*, marks: str) -> int:
 
 
 @step
-def flood(size: int, chunk: int, *, marks: str = "") -> None:
+def flood(size: int, chunk: int) -> None:
     """Print `size` bytes without a newline."""
     piece = b"x" * chunk
     for _ in range(size // chunk):
@@ -258,11 +258,11 @@ def burn(seconds: float, *, in_child: bool) -> None:
     if in_child:
         subprocess.run([sys.executable, "-c", code], check=True)
     else:
-        exec(code)
+        exec(code)  # noqa: S102
 
 
 @step
-def leave_thread(*, marks: str) -> None:
+def leave_thread() -> None:
     threading.Thread(target=time.sleep, args=(1000,)).start()
 
 

@@ -15,7 +15,7 @@ from marin_storage import Store, open_store
 
 from marin_pipe.execution.backends.base import Backend, Completed, Control, Failed, LoadedInput, Task
 from marin_pipe.execution.backends.local import LocalBackend
-from marin_pipe.execution.handle import Step, StepPath
+from marin_pipe.execution.handle import Step
 from marin_pipe.execution.layout import attempt_directory
 from marin_pipe.execution.logs import LogWriter, read_log
 from marin_pipe.execution.resources import CPU, Resource
@@ -33,7 +33,7 @@ def bodies() -> Iterator[Any]:
 
 
 @pytest.fixture(scope="module")
-def local(bodies: ModuleType) -> Iterator[LocalBackend]:
+def local(bodies: ModuleType) -> Iterator[LocalBackend]:  # noqa: ARG001  workers inherit its import path
     """A local backend shared by the tests of a file, so that workers are reused."""
     backend = LocalBackend(max_workers=2)
     yield backend
@@ -72,6 +72,12 @@ def store(tmp_path: Path) -> Store:
 def run(local: LocalBackend, store: Store) -> Runner:
     """Run one step on the local backend (or another)."""
     return make_runner(store, local)
+
+
+@pytest.fixture
+def run_at() -> Callable[[Store, Backend], Runner]:
+    """Run steps on another store."""
+    return make_runner
 
 
 def make_runner(store: Store, default: Backend) -> Runner:
@@ -118,8 +124,7 @@ def make_runner(store: Store, default: Backend) -> Runner:
     return run
 
 
-def _loaded(store: Store, step: Step[Any] | StepPath, ran: Ran) -> LoadedInput:
-    upstream = getattr(step, "step", step)
+def _loaded(store: Store, upstream: Step[Any], ran: Ran) -> LoadedInput:
     assert isinstance(ran.result, Completed)
     return LoadedInput(
         directory=upstream.directory,

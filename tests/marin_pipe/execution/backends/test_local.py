@@ -21,7 +21,7 @@ from marin_pipe.execution.resources import CPU, GPU
 Run = Callable[..., Any]
 
 
-def test_result_and_manifest_are_what_the_body_made(run: Run, bodies: Any, store: Store) -> None:
+def test_result_and_manifest_are_what_the_body_made(run: Run, bodies: Any) -> None:
     files = {"a.txt": "alpha", "sub/b c.txt": "beta", "odd\n#?é.txt": ""}
     ran = run(bodies.write_files(files))
     assert ran.value == {"words": 3, "share": 1.0}
@@ -66,7 +66,7 @@ def test_a_silent_body_leaves_no_log(run: Run, bodies: Any, store: Store) -> Non
     assert store.list_files(ran.attempt) == []
 
 
-def test_secrets_are_not_logged(run: Run, bodies: Any, store: Store) -> None:
+def test_secrets_are_not_logged(run: Run, bodies: Any) -> None:
     ran = run(bodies.print_text("the key is s3cr3t-value, keep it"), secrets={"s3cr3t-value": "KEY"})
     assert ran.log == ("the key is [KEY redacted], keep it",)
 
@@ -171,7 +171,9 @@ class TestOwnProcess:
         assert run(bodies.environment_value("SPECIAL")).value is None
         assert run(bodies.process_id(3)).value == pool
 
-    @pytest.mark.parametrize(("visible", "expected"), [(None, "0,2"), ("4,5,7", "4,7"), ("GPU-a, GPU-b ,GPU-c", "GPU-a,GPU-c")])
+    @pytest.mark.parametrize(
+        ("visible", "expected"), [(None, "0,2"), ("4,5,7", "4,7"), ("GPU-a, GPU-b ,GPU-c", "GPU-a,GPU-c")]
+    )
     def test_an_accelerator_step_sees_its_devices(
         self, run: Run, bodies: Any, monkeypatch: pytest.MonkeyPatch, visible: str | None, expected: str
     ) -> None:

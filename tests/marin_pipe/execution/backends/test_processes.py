@@ -1,4 +1,4 @@
-"""How worker processes end: asked to stop, killed, by themselves, or because their driver did. All with real processes."""
+"""How worker processes end: asked to stop, killed, by themselves, or because their driver did. All are real ones."""
 
 import os
 import signal
@@ -8,6 +8,7 @@ import textwrap
 import threading
 import time
 from collections.abc import Callable, Iterator
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
@@ -180,7 +181,7 @@ class TestDeath:
     ) -> None:
         counts = iter(range(100))
         monkeypatch.setattr("marin_pipe.execution.backends.processes.count_oom_kills", lambda: next(counts))
-        with LocalBackendFor(bodies) as backend:
+        with closing(LocalBackend(max_workers=1)) as backend:
             failed = run(bodies.die_by(int(signal.SIGKILL)), backend=backend).failed
         assert "probably out of memory" in failed.message
 
@@ -196,22 +197,9 @@ class TestDeath:
         assert "Python" in capfd.readouterr().err
 
 
-class LocalBackendFor:
-    """A backend for one test."""
-
-    def __init__(self, bodies: Any, max_workers: int = 1) -> None:
-        self.backend = LocalBackend(max_workers=max_workers)
-
-    def __enter__(self) -> LocalBackend:
-        return self.backend
-
-    def __exit__(self, *_: object) -> None:
-        self.backend.close()
-
-
 class TestClose:
     def test_close_ends_idle_and_busy_workers(self, run: Run, bodies: Any, marks: Path) -> None:
-        with LocalBackendFor(bodies, 2) as backend:
+        with closing(LocalBackend(max_workers=2)) as backend:
             idle = run(bodies.process_id(), backend=backend).value
             running = Running(
                 lambda step, control: run(step, control=control, backend=backend),
@@ -223,22 +211,20 @@ class TestClose:
         assert running.end().failed.outcome == "lost"
         wait_for(lambda: not any(map(is_running, pids)), "all workers to end")
 
-    def test_close_twice(self, bodies: Any) -> None:
+    def test_close_twice(self) -> None:
         backend = LocalBackend(max_workers=1)
         backend.close()
         backend.close()
 
-    def test_threads_a_body_left_do_not_hold_up_the_end(self, run: Run, bodies: Any, marks: Path) -> None:
+    def test_threads_a_body_left_do_not_hold_up_the_end(self, run: Run, bodies: Any) -> None:
         started = time.monotonic()
-        with LocalBackendFor(bodies) as backend:
-            run(bodies.leave_thread(marks=str(marks)).environment({"X": "1"}), backend=backend)
+        with closing(LocalBackend(max_workers=1)) as backend:
+            run(bodies.leave_thread().environment({"X": "1"}), backend=backend)
         assert time.monotonic() - started < 15
 
 
 @pytest.mark.parametrize("how", ["stubborn", "lock"])
-def test_workers_and_grandchildren_die_with_a_killed_driver(
-    bodies: Any, marks: Path, tmp_path: Path, how: str
-) -> None:
+def test_workers_and_grandchildren_die_with_a_killed_driver(bodies: Any, marks: Path, tmp_path: Path, how: str) -> None:
     """kill -9: nothing of the driver runs any more, and with "lock" nothing of the worker's Python either."""
     script = textwrap.dedent(
         f"""
