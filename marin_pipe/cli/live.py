@@ -39,6 +39,8 @@ class Live(Lines):
         from rich.live import Live as RichLive
 
         self._store = store
+        # Not the lock held while printing: printing takes rich's lock, under which rich renders the table.
+        self._state = threading.Lock()
         self._total = len(graph.nodes)
         self._done: dict[str, int] = {}
         self._running: dict[str, _Running] = {}
@@ -67,7 +69,7 @@ class Live(Lines):
 
     def event(self, event: StepEvent) -> None:
         """Move the step within the table."""
-        with self._lock:
+        with self._state:
             if event.kind in ("started", "waiting", "retrying"):
                 self._running[event.directory] = _Running(event.name, event.text)
             elif event.kind != "note":
@@ -83,7 +85,7 @@ class Live(Lines):
         from rich.table import Table
         from rich.text import Text
 
-        with self._lock:
+        with self._state:
             rows = list(self._running.values())
             counts = dict(self._done)
         ended = sum(counts.values())
@@ -104,7 +106,7 @@ class Live(Lines):
     def _read_progress(self) -> None:
         """Runs in a thread of its own: storage may be slow, and the table must not be."""
         while not self._stop.wait(_PROGRESS_EVERY_S):
-            with self._lock:
+            with self._state:
                 shown = list(self._running.items())[:_ROWS]
             for directory, row in shown:
                 row.progress = _progress_text(self._store, directory)
