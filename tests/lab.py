@@ -56,7 +56,9 @@ class Lab:
         importlib.invalidate_caches()
         return importlib.import_module(name)
 
-    def run(self, steps: Steps, *, backend: Any = "inline", selection: dict[str, Any] | None = None, **options: Any) -> dict[str, StepReport]:
+    def run(
+        self, steps: Steps, *, backend: Any = "inline", selection: dict[str, Any] | None = None, **options: Any
+    ) -> dict[str, StepReport]:
         """Run and return the ends of the steps by name; the whole report is `reports[-1]`."""
         chosen = Selection(**{k: _patterns(v) for k, v in (selection or {}).items()})
         self.reports.append(run(steps, root=self.root, backend=backend, selection=chosen, **options))

@@ -121,6 +121,8 @@ class Engine:
             if node not in demanded or node.step.options.pin is not None:
                 continue
             runs = self._must_run(node)
+            if runs and node not in self.selected.allowed:
+                continue
             demanded.update(i for i in node.inputs if runs or self.view.commit(i) is not None)
         return demanded
 
@@ -164,7 +166,9 @@ class Engine:
     def _advance(self, node: Node, progress: _Progress) -> Resource | None:
         """Serve the node, make it wait for the inputs that decide about it, or return what it needs to run with."""
         if node.step.options.pin is not None:
-            self._serve(node, self.view.assess(node, ()).notes)  # type: ignore[union-attr]  a pin is always current
+            verdict = self.view.assess(node, ())
+            assert not isinstance(verdict, Stale)
+            self._serve(node, verdict.notes)
             return None
         must_run = self._must_run(node)
         if must_run:

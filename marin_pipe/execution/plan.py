@@ -9,6 +9,7 @@ from marin_storage import Store, open_store
 
 from marin_pipe.execution import decide
 from marin_pipe.execution.attempt import find_build
+from marin_pipe.execution.decide import Current, Stale
 from marin_pipe.execution.difference import Change
 from marin_pipe.execution.errors import ExitCode
 from marin_pipe.execution.graph import Graph, Node, build_graph
@@ -16,6 +17,7 @@ from marin_pipe.execution.handle import SourcePolicy, Step
 from marin_pipe.execution.history import Earlier, History
 from marin_pipe.execution.lease import owner_is_dead
 from marin_pipe.execution.observe import list_attempts, list_work, read_ended, read_lease
+from marin_pipe.execution.outlook import Fate, Outlook, foresee
 from marin_pipe.execution.pin import join_url
 from marin_pipe.execution.selection import Selected, Selection, apply_selection
 from marin_pipe.execution.view import View
@@ -78,74 +80,47 @@ def plan(
 
 @dataclass(kw_only=True)
 class Planner:
-    """Settles nodes as the engine does, except that a step that would run has unknown bytes."""
+    """Tells the outlook of each step as an action and a reason."""
 
     graph: Graph
     view: View
     selected: Selected
     _rows: dict[Node, PlannedStep] = field(default_factory=dict)
+    _first_of_key: dict[str, Node] = field(default_factory=dict)
     _history: History | None = None
 
     def plan(self) -> Plan:
-        needed = self._needed()
-        for node in self.graph.nodes:
-            if node in needed:
-                self._rows[node] = self._row(node)
-        rows = tuple(self._rows[node] for node in self.graph.nodes if node in needed)
-        return Plan(root=self.view.store.url, steps=rows)
+        for node, outlook in foresee(self.graph, self.view, self.selected).items():
+            self._rows[node] = self._row(node, outlook)
+        return Plan(root=self.view.store.url, steps=tuple(self._rows.values()))
 
     @property
     def _store(self) -> Store:
         return self.view.store
 
-    def _needed(self) -> set[Node]:
-        """Targets, the inputs that decide about them, and every input of what would certainly run."""
-        needed = set(self.selected.targets)
-        for node in reversed(self.graph.nodes):
-            if node in needed and node.step.options.pin is None:
-                runs = self.view.commit(node) is None or node in self.selected.forced
-                needed.update(i for i in node.inputs if runs or self.view.commit(i) is not None)
-        # What turns out stale needs its missing inputs too.
-        for node in self.graph.nodes:
-            if node in needed and self.view.commit(node) is not None and self._is_stale(node):
-                stack = [i for i in node.inputs if i not in needed]
-                while stack:
-                    missing = stack.pop()
-                    needed.add(missing)
-                    stack.extend(i for i in missing.inputs if i not in needed)
-        return needed
-
-    def _is_stale(self, node: Node) -> bool:
-        return isinstance(self.view.assess(node, [i for i in node.inputs if self.view.commit(i)]), decide.Stale)
-
-    def _row(self, node: Node) -> PlannedStep:
-        rows = {i: self._rows[i] for i in node.inputs if i in self._rows}
-        blocked = [i for i, row in rows.items() if row.action == "blocked"]
-        moving = [i for i, row in rows.items() if row.action not in ("cached", "blocked")]
-        if node.step.options.pin is not None:
-            verdict = self.view.assess(node, ())
-            assert isinstance(verdict, decide.Current)
-            return self._make(node, "cached", "", notes=verdict.notes, path=self.view.data_url(node))
-        has_commit = self.view.commit(node) is not None
-        forced = node in self.selected.forced
-        if has_commit and not forced and not moving and not blocked:
-            verdict = self.view.assess(node, [i for i in node.inputs if self.view.commit(i) is not None])
-            if isinstance(verdict, decide.Current):
-                return self._make(node, "cached", "", notes=verdict.notes, path=self.view.data_url(node))
-            why = verdict.why
-        elif has_commit and forced:
-            why = "forced"
-        elif blocked:
-            return self._make(node, "blocked", f"because of {blocked[0].name}")
-        elif has_commit:
-            why = f"because of {_names(moving)} (served if its output comes out equal)"
-        else:
-            why = self._why_missing(node, moving)
-        if node not in self.selected.allowed:
+    def _row(self, node: Node, outlook: Outlook) -> PlannedStep:
+        if outlook.fate is Fate.SERVED:
+            assert isinstance(outlook.verdict, Current)
+            return self._make(node, "cached", "", notes=outlook.verdict.notes, path=self.view.data_url(node))
+        if outlook.blocked_by is not None:
+            return self._make(node, "blocked", f"because of {outlook.blocked_by.name}")
+        why = self._why(node, outlook)
+        if outlook.needed_if is not None:
+            why = f"only if {outlook.needed_if.name} runs: {why}"
+        if outlook.fate is Fate.BLOCKED:
             return self._make(node, "blocked", f"not selected to run ({why})")
-        return self._pending(node, why, settled=not moving)
+        return self._pending(node, outlook, why)
 
-    def _pending(self, node: Node, why: str, *, settled: bool) -> PlannedStep:
+    def _why(self, node: Node, outlook: Outlook) -> str:
+        if self.view.commit(node) is None:
+            return self._why_missing(node, outlook)
+        if node in self.selected.forced:
+            return "forced"
+        if isinstance(outlook.verdict, Stale):
+            return outlook.verdict.why
+        return f"because of {_names(outlook.moving)} (served if its output comes out equal)"
+
+    def _pending(self, node: Node, outlook: Outlook, why: str) -> PlannedStep:
         """A step that would not be served: somebody runs it, it can be adopted or resumed, or it runs."""
         seen = self.view.observations[node]
         if seen.has_lease:
@@ -153,12 +128,10 @@ class Planner:
             if present is not None and present[0].owner is not None and not owner_is_dead(present[0]):
                 lease = present[0]
                 return self._make(node, "wait", f"{lease.host}, pid {lease.pid} works on it")
-        if settled and node not in self.selected.forced:
-            digests = {i.step.key: c.output_digest for i in node.inputs if (c := self.view.commit(i)) is not None}
-            key = decide.build_key(node.step, digests=digests, source_digest=self.view.source(node).digest)
-            found = find_build(self._store, key)
-            if found is not None:
-                return self._make(node, "adopt", f"{why}; the same was built as {found[0]}")
+        if outlook.fate is Fate.RUNS:
+            source = self._adoptable(node, outlook)
+            if source is not None:
+                return self._make(node, "adopt", f"{why}; {source}")
         if seen.has_work:
             names = list_work(self._store, node.directory)
             if names and seen.commit is None:
@@ -166,6 +139,20 @@ class Planner:
         if seen.has_attempts and seen.commit is None:
             why = self._last_end(node) or why
         return self._make(node, "run", why)
+
+    def _adoptable(self, node: Node, outlook: Outlook) -> str | None:
+        """Whose output the step would adopt instead of running."""
+        forced = node in self.selected.forced
+        first = self._first_of_key.setdefault(node.step.key, node)
+        if first is not node and (not forced or self._rows[first].action in ("run", "resume")):
+            return f"the same computation as {first.name}"
+        if forced or outlook.moving:
+            return None
+        key = decide.build_key(
+            node.step, digests=self.view.digests(node.inputs), source_digest=self.view.source(node).digest
+        )
+        found = find_build(self._store, key)
+        return f"the same was built as {found[0]}" if found is not None else None
 
     def _last_end(self, node: Node) -> str | None:
         attempts = list_attempts(self._store, node.directory)
@@ -177,21 +164,20 @@ class Planner:
         message = f": {ended.message.splitlines()[0][:80]}" if ended.message.strip() else ""
         return f"attempt {ended.attempt} {ended.outcome}: {ended.error_type}{message}"
 
-    def _why_missing(self, node: Node, moving: list[Node]) -> str:
+    def _why_missing(self, node: Node, outlook: Outlook) -> str:
         """Root causes are told once, where they are: a step that is new only through its inputs points to them."""
-        verdict = self.view.assess(node, ())
-        if isinstance(verdict, decide.Stale) and verdict.cause == "withdrawn":
-            return verdict.why
+        if isinstance(outlook.verdict, Stale) and outlook.verdict.cause == "withdrawn":
+            return outlook.verdict.why
         if self._history is None:
             self._history = History(store=self._store)
         earlier = self._history.nearest(node.step)
+        if earlier is None:
+            return f"no output yet{f'; needs {_names(outlook.moving)}' if outlook.moving else ''}"
         own = own_changes(earlier)
         if own:
-            assert earlier is not None
             return f"{_changes(own)} (against {earlier.directory})"
-        if earlier is not None and moving:
-            return f"because of {_names(moving)}"
-        return f"no output yet{f'; needs {_names(moving)}' if moving else ''}"
+        keys = {change.new["$step"] for change in earlier.changes}
+        return f"because of {_names(i for i in node.inputs if i.step.key in keys)}"
 
     def _make(
         self, node: Node, action: Action, why: str, *, notes: tuple[str, ...] = (), path: str | None = None
@@ -216,10 +202,8 @@ class Planner:
         return usage.duration_s if usage is not None else None
 
 
-def own_changes(earlier: Earlier | None) -> tuple[Change, ...]:
+def own_changes(earlier: Earlier) -> tuple[Change, ...]:
     """The changes that are a step's own: not those of the keys of its inputs."""
-    if earlier is None:
-        return ()
     return tuple(change for change in earlier.changes if not change.is_input)
 
 
@@ -229,6 +213,6 @@ def _changes(changes: tuple[Change, ...]) -> str:
     )
 
 
-def _names(nodes: list[Node]) -> str:
+def _names(nodes: Iterable[Node]) -> str:
     names = sorted({node.name for node in nodes})
     return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -11,7 +11,7 @@ from marin_storage import Store
 from marin_pipe.execution import decide
 from marin_pipe.execution.backends.base import LoadedInput
 from marin_pipe.execution.graph import Graph, Node
-from marin_pipe.execution.handle import SourcePolicy
+from marin_pipe.execution.handle import SourcePolicy, StepPath
 from marin_pipe.execution.observe import NOTHING, Observation, data_directory, observe
 from marin_pipe.execution.pin import join_url, pin_address, resolve_pin
 from marin_pipe.execution.records import InputUse, Served
@@ -104,7 +104,7 @@ class View:
         """The exact commits a body of `node` will read."""
         where: dict[str, list[str]] = {}
         for argument, reference in node.step.bound.inputs:
-            step = getattr(reference, "step", reference)
+            step = reference.step if isinstance(reference, StepPath) else reference
             where.setdefault(step.directory, []).append(argument)
         uses = []
         for upstream in node.inputs:

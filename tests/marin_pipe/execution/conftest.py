@@ -1,9 +1,12 @@
+"""Fixtures of the engine's tests. Shared: each stands for itself."""
+
 import sys
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from lab import Lab
+from launching import Launching
 from source_project import Project
 
 
@@ -23,3 +26,11 @@ def lab(project: Project, monkeypatch: pytest.MonkeyPatch) -> Lab:
     """An empty laboratory for the engine."""
     monkeypatch.setenv("LAB_NOTEBOOK", str(project.folder / "notebook"))
     return Lab(folder=project.folder)
+
+
+@pytest.fixture
+def launching(tmp_path: Path) -> Iterator[Launching]:
+    """Starts launches in processes of their own, below one root."""
+    made = Launching(tmp_path)
+    yield made
+    made.close()
