@@ -62,6 +62,7 @@ format: $(STAMPS)/dev ## rewrite the code as `make check` wants it
 
 .PHONY: docs
 docs: $(STAMPS)/dev ## the documentation, into site/
+	$(BIN)/python docs/commands.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .PHONY: bench
