@@ -18,6 +18,7 @@ from marin_pipe.execution.layout import attempt_directory
 from marin_pipe.execution.lease import Watch
 from marin_pipe.execution.machine import Grant, Pool
 from marin_pipe.execution.observe import Observation
+from marin_pipe.execution.reasons import Reasons
 from marin_pipe.execution.report import Failure, Reporter, Status, StepReport
 from marin_pipe.execution.resources import Resource
 from marin_pipe.execution.scheduler import Scheduler, Work
@@ -85,6 +86,9 @@ class Engine:
     _followers: dict[Node, list[Node]] = field(default_factory=dict)
     stopped: StopReason | None = None
     """Why the launch was stopped before its end, if it was."""
+
+    def __post_init__(self) -> None:
+        self._reasons = Reasons(view=self.view)
 
     def run(self) -> None:
         """Bring every target to an end."""
@@ -172,7 +176,7 @@ class Engine:
             return None
         must_run = self._must_run(node)
         if must_run:
-            progress.why = "forced" if self.view.commit(node) is not None else self._why_missing(node)
+            progress.why = "forced" if self.view.commit(node) is not None else self._reasons.missing(node)
         else:
             deciding = [i for i in node.inputs if self._decides(i)]
             if self._waits(node, progress, deciding):
@@ -208,10 +212,6 @@ class Engine:
             return True
         return self._progress[upstream].state in (State.WAITING, State.SUBMITTED)
 
-    def _why_missing(self, node: Node) -> str:
-        verdict = self.view.assess(node, ())
-        return verdict.why if isinstance(verdict, Stale) else ""
-
     def _waits(self, node: Node, progress: _Progress, inputs: list[Node]) -> bool:
         """Whether `node` cannot go on for some input; demands what nobody has demanded, blocks on what failed."""
         pending = []
@@ -220,7 +220,9 @@ class Engine:
             if state is State.DONE:
                 continue
             if state in (State.FAILED, State.BLOCKED):
-                self._block(node, f"because of {upstream.name}: {self._progress[upstream].why}")
+                # A blocked input repeats what blocked it: the cause is told, not the way it came.
+                why = self._progress[upstream].why
+                self._block(node, why if state is State.BLOCKED else f"because of {upstream.name}: {why}")
                 return True
             pending.append(upstream)
         if not pending:

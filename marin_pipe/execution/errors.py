@@ -1,6 +1,7 @@
 """Errors a user sees. Each carries what happened, why, and what to do next, and knows its exit code."""
 
 from enum import IntEnum
+from typing import Any
 
 
 class ExitCode(IntEnum):
@@ -25,7 +26,7 @@ class PipelineError(Exception):
         super().__init__("\n".join(line for line in (what, why, next) if line))
         self.what, self.why, self.next = what, why, next
 
-    def __reduce__(self):
+    def __reduce__(self) -> tuple[Any, ...]:
         return (_rebuild, (type(self), self.what, self.why, self.next))
 
 

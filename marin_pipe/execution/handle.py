@@ -86,14 +86,15 @@ class Step(Generic[T]):
 
     def environment(self, variables: Mapping[str, str]) -> "Step[T]":
         """Environment variables that act at process start; the step gets a process of its own."""
-        wrong = [k for k, v in variables.items() if not isinstance(k, str) or not isinstance(v, str)]
+        pairs: list[tuple[object, object]] = list(variables.items())
+        wrong = [name for name, value in pairs if not isinstance(name, str) or not isinstance(value, str)]
         if wrong:
             raise GraphError(f"step {self.name}: .environment() takes text values; {wrong[0]!r} is not text")
         return self._with(environment={**self.options.environment, **variables})
 
     def retry(self, *, times: int, on: tuple[type[BaseException], ...] | type[BaseException] = Exception) -> "Step[T]":
         """Try at most `times` more times after an error of the classes `on`."""
-        classes = on if isinstance(on, tuple) else (on,)
+        classes: tuple[Any, ...] = on if isinstance(on, tuple) else (on,)
         if times < 0 or not all(isinstance(c, type) and issubclass(c, BaseException) for c in classes):
             raise GraphError(
                 f"step {self.name}: .retry(times={times!r}, on={on!r}) takes a count and exception classes"
@@ -121,7 +122,8 @@ class Step(Generic[T]):
 
     def versioned(self, version: str) -> "Step[T]":
         """A new identity on purpose: the version enters the key."""
-        if not isinstance(version, str) or not version:
+        given: object = version
+        if not isinstance(given, str) or not given:
             raise GraphError(f"step {self.name}: .versioned({version!r}) takes a non-empty text")
         key = compute_key(self.function.name, version, self.bound.canonical)
         return replace(self, version=version, key=key)
@@ -130,7 +132,8 @@ class Step(Generic[T]):
         """The committed result, with `.path` set. Raises `MissingOutput` if there is none."""
         from marin_pipe.execution.load import load_step
 
-        return load_step(self, root=root)
+        loaded: T = load_step(self, root=root)
+        return loaded
 
     def _with(self, **changes: Any) -> "Step[T]":
         return replace(self, options=replace(self.options, **changes))

@@ -49,16 +49,20 @@ class History:
     """Looks up earlier outputs; listings and commits are read once."""
 
     store: Store
-    _names: dict[str, list[str]] = field(default_factory=dict)
+    _outputs: dict[str, dict[str, list[str]]] = field(default_factory=dict)
+    """By parent directory: last part of a name -> its step directories."""
     _seen: dict[str, Observation] = field(default_factory=dict)
 
     def outputs(self, name: str) -> list[str]:
         """Step directories of the outputs named `name`."""
         parent, _, last = name.rpartition("/")
-        if parent not in self._names:
-            self._names[parent] = list(self.store.list_directory(parent).directories)
-        matches = (STEP_DIRECTORY.match(directory) for directory in self._names[parent])
-        return [f"{parent}/{m[0]}" if parent else m[0] for m in matches if m is not None and m["name"] == last]
+        if parent not in self._outputs:
+            found = self._outputs[parent] = {}
+            for directory in self.store.list_directory(parent).directories:
+                match = STEP_DIRECTORY.match(directory)
+                if match is not None:
+                    found.setdefault(match["name"], []).append(f"{parent}/{directory}" if parent else directory)
+        return self._outputs[parent].get(last, [])
 
     def observe(self, directory: str) -> Observation:
         if directory not in self._seen:

@@ -53,7 +53,7 @@ def _memory_bytes() -> int:
 
 def _gpu_kind() -> str:
     """Model names of the GPUs as the driver tells them ("NVIDIA H100 80GB HBM3"); empty if it does not."""
-    names = set()
+    names: set[str] = set()
     for path in glob.glob("/proc/driver/nvidia/gpus/*/information"):
         with open(path) as file:
             names.update(line.split(":", 1)[1].strip() for line in file if line.startswith("Model:"))

@@ -40,11 +40,11 @@ def _plain_directory(step: Step[object], pin: Pin, store: Store) -> Built:
             f"step {step.name} is pinned to {pin.url}, where there are no files",
             next="correct the URL, or remove .pinned_to(...)",
         )
-    annotation = step.function.hints.get("return")
-    is_artifact = isinstance(annotation, type) and issubclass(annotation, Artifact)
-    if is_artifact and any(field.is_required() for field in annotation.model_fields.values()):
+    declared = step.function.hints.get("return")
+    artifact = declared if isinstance(declared, type) and issubclass(declared, Artifact) else None
+    if artifact is not None and any(field.is_required() for field in artifact.model_fields.values()):
         raise ConfigurationError(
-            f"step {step.name} is pinned to {pin.url}, a plain directory, but returns {annotation.__name__}",
+            f"step {step.name} is pinned to {pin.url}, a plain directory, but returns {artifact.__name__}",
             why="the directory has no commit that holds the result's fields",
             next="pin it to an output directory made by marin_pipe",
         )
@@ -53,7 +53,7 @@ def _plain_directory(step: Step[object], pin: Pin, store: Store) -> Built:
         FileEntry(path=entry.key, size=entry.size_bytes, digest=digest)
         for entry, digest in zip(files, digests, strict=True)
     )
-    result = {} if is_artifact else None
+    result: dict[str, object] | None = {} if artifact is not None else None
     record = Record(
         name=step.name,
         function=step.function.name,

@@ -10,15 +10,14 @@ from marin_storage import Store, open_store
 from marin_pipe.execution import decide
 from marin_pipe.execution.attempt import find_build
 from marin_pipe.execution.decide import Current, Stale
-from marin_pipe.execution.difference import Change
 from marin_pipe.execution.errors import ExitCode
 from marin_pipe.execution.graph import Graph, Node, build_graph
 from marin_pipe.execution.handle import SourcePolicy, Step
-from marin_pipe.execution.history import Earlier, History
 from marin_pipe.execution.lease import owner_is_dead
-from marin_pipe.execution.observe import list_attempts, list_work, read_ended, read_lease
+from marin_pipe.execution.observe import list_work, read_lease
 from marin_pipe.execution.outlook import Fate, Outlook, foresee
 from marin_pipe.execution.pin import join_url
+from marin_pipe.execution.reasons import Reasons, names
 from marin_pipe.execution.selection import Selected, Selection, apply_selection
 from marin_pipe.execution.view import View
 
@@ -87,7 +86,9 @@ class Planner:
     selected: Selected
     _rows: dict[Node, PlannedStep] = field(default_factory=dict)
     _first_of_key: dict[str, Node] = field(default_factory=dict)
-    _history: History | None = None
+
+    def __post_init__(self) -> None:
+        self._reasons = Reasons(view=self.view)
 
     def plan(self) -> Plan:
         for node, outlook in foresee(self.graph, self.view, self.selected).items():
@@ -113,12 +114,12 @@ class Planner:
 
     def _why(self, node: Node, outlook: Outlook) -> str:
         if self.view.commit(node) is None:
-            return self._why_missing(node, outlook)
+            return self._reasons.missing(node, outlook.moving)
         if node in self.selected.forced:
             return "forced"
         if isinstance(outlook.verdict, Stale):
             return outlook.verdict.why
-        return f"because of {_names(outlook.moving)} (served if its output comes out equal)"
+        return f"because of {names(outlook.moving)} (served if its output comes out equal)"
 
     def _pending(self, node: Node, outlook: Outlook, why: str) -> PlannedStep:
         """A step that would not be served: somebody runs it, it can be adopted or resumed, or it runs."""
@@ -132,12 +133,8 @@ class Planner:
             source = self._adoptable(node, outlook)
             if source is not None:
                 return self._make(node, "adopt", f"{why}; {source}")
-        if seen.has_work:
-            names = list_work(self._store, node.directory)
-            if names and seen.commit is None:
-                return self._make(node, "resume", self._last_end(node) or f"attempt {names[-1]} left work")
-        if seen.has_attempts and seen.commit is None:
-            why = self._last_end(node) or why
+        if seen.has_work and seen.commit is None and list_work(self._store, node.directory):
+            return self._make(node, "resume", why)
         return self._make(node, "run", why)
 
     def _adoptable(self, node: Node, outlook: Outlook) -> str | None:
@@ -153,31 +150,6 @@ class Planner:
         )
         found = find_build(self._store, key)
         return f"the same was built as {found[0]}" if found is not None else None
-
-    def _last_end(self, node: Node) -> str | None:
-        attempts = list_attempts(self._store, node.directory)
-        if not attempts:
-            return None
-        ended = read_ended(self._store, node.directory, attempts[-1])
-        if ended is None:
-            return f"attempt {attempts[-1]} was lost before it could say why"
-        message = f": {ended.message.splitlines()[0][:80]}" if ended.message.strip() else ""
-        return f"attempt {ended.attempt} {ended.outcome}: {ended.error_type}{message}"
-
-    def _why_missing(self, node: Node, outlook: Outlook) -> str:
-        """Root causes are told once, where they are: a step that is new only through its inputs points to them."""
-        if isinstance(outlook.verdict, Stale) and outlook.verdict.cause == "withdrawn":
-            return outlook.verdict.why
-        if self._history is None:
-            self._history = History(store=self._store)
-        earlier = self._history.nearest(node.step)
-        if earlier is None:
-            return f"no output yet{f'; needs {_names(outlook.moving)}' if outlook.moving else ''}"
-        own = own_changes(earlier)
-        if own:
-            return f"{_changes(own)} (against {earlier.directory})"
-        keys = {change.new["$step"] for change in earlier.changes}
-        return f"because of {_names(i for i in node.inputs if i.step.key in keys)}"
 
     def _make(
         self, node: Node, action: Action, why: str, *, notes: tuple[str, ...] = (), path: str | None = None
@@ -195,24 +167,8 @@ class Planner:
     def _expected_s(self, node: Node, action: Action) -> float | None:
         """From the step's own commit, or the nearest earlier output's; nothing is read for this alone."""
         commit = self.view.commit(node)
-        if commit is None and self._history is not None and action in ("run", "resume"):
-            earlier = self._history.nearest(node.step)
+        if commit is None and action in ("run", "resume"):
+            earlier = self._reasons.earlier(node)
             commit = earlier.commit if earlier is not None else None
         usage = commit.record.usage if commit is not None else None
         return usage.duration_s if usage is not None else None
-
-
-def own_changes(earlier: Earlier) -> tuple[Change, ...]:
-    """The changes that are a step's own: not those of the keys of its inputs."""
-    return tuple(change for change in earlier.changes if not change.is_input)
-
-
-def _changes(changes: tuple[Change, ...]) -> str:
-    return "; ".join(str(change) for change in changes[:3]) + (
-        f"; and {len(changes) - 3} more" if len(changes) > 3 else ""
-    )
-
-
-def _names(nodes: Iterable[Node]) -> str:
-    names = sorted({node.name for node in nodes})
-    return ", ".join(names[:3]) + (f" and {len(names) - 3} more" if len(names) > 3 else "")

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from marin_pipe.execution.errors import RecordError
 
-FORMAT = 1
+FORMAT: Literal[1] = 1
 
 
 class Model(BaseModel):
