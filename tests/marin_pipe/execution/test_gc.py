@@ -74,8 +74,11 @@ def test_after_ten_runs_with_changed_arguments_the_first_five_outputs_are_freed(
     steps = [chain(str(i)) for i in range(10)]
     for step in steps:
         lab.run({"top": step}, experiment=EXPERIMENT)
+    pointers = Path(lab.root, ".marin_pipe/builds")
+    assert len(list(pointers.iterdir())) == 20
     report = collected(lab)
     assert outputs(report) == {s.directory for step in steps[:5] for s in (step, node_of(step))}
+    assert len(list(pointers.iterdir())) == 10
     for step in steps[:5]:
         assert list(Path(lab.root, step.directory, "attempts").iterdir()) == []
         assert lab.commit(step) is None
@@ -263,15 +266,16 @@ def once(wanted: Callable[[str, str], bool], action: Callable[[], object]) -> Ca
     return hook
 
 
+def second_announcement() -> Callable[[str, str], bool]:
+    """The first announcement opens the collection; the second comes after the tombstones, before the second look."""
+    announcements = itertools.count()
+    return lambda _, key: key == GC_FILE and next(announcements) == 1
+
+
 def test_an_output_that_a_launch_comes_to_name_after_its_tombstone_is_restored(lab: Lab) -> None:
     base = node("a").named("base")
     lab.run(base)
     top = node("top", (base,)).named("top")
-    announcements = itertools.count()
-
-    def announces_tombstones(_: str, key: str) -> bool:
-        # The first announcement opens the collection; the second comes after the tombstones.
-        return key == GC_FILE and next(announcements) == 1
 
     def record_a_launch() -> None:
         # As a launch does that saw the output before its tombstone.
@@ -282,7 +286,7 @@ def test_an_output_that_a_launch_comes_to_name_after_its_tombstone_is_restored(l
             ),
         )
 
-    hook = once(announces_tombstones, record_a_launch)
+    hook = once(second_announcement(), record_a_launch)
     report = collect(hooked(lab.root, hook), NO_AGES, delete=True, user="u")
     assert isinstance(read_commit(open_store(lab.root), base.directory, 2), Withdrawn)
     assert base.directory not in outputs(report)
@@ -345,7 +349,7 @@ def test_a_step_rebuilt_under_a_collection_that_lost_its_lease_keeps_its_new_att
         force_release(store, step.directory, owner=present[0].owner)
         lab.run(step)
 
-    hook = once(lambda name, _: name == "delete_tree", take_over)
+    hook = once(second_announcement(), take_over)
     collect(hooked(lab.root, hook), NO_AGES, delete=True, user="u")
     assert step.load(root=lab.root).read() == "a"
     assert len(list(Path(lab.root, step.directory, "attempts").iterdir())) == 1
