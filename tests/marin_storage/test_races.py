@@ -16,6 +16,7 @@ from marin_storage import open_store
         ("s3", 2, 10),
         pytest.param("gcs", 8, 20, marks=pytest.mark.slow),
         pytest.param("s3", 8, 20, marks=pytest.mark.slow),
+        pytest.param("seaweed", 4, 3, marks=pytest.mark.slow),
     ],
 )
 def test_one_process_wins(kind: str, num_processes: int, num_turns: int, open_root: Callable[[str], str]) -> None:
