@@ -11,13 +11,14 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from marin_storage import open_store
+
 from marin_pipe import Step, plan, run
 from marin_pipe.execution.observe import observe
 from marin_pipe.execution.plan import PlannedStep
 from marin_pipe.execution.records import Served
 from marin_pipe.execution.report import RunReport, StepReport
 from marin_pipe.execution.selection import Selection
-from marin_storage import open_store
 
 Steps = Mapping[str, Step[Any]] | Iterable[Step[Any]] | Step[Any]
 

@@ -72,5 +72,6 @@ def nested(
 
 
 @step
-def seed(label: str, parts: tuple[Text, ...] = (), *, ctx: StepContext) -> int:
-    return ctx.seed
+def seed(label: str, parts: tuple[Text, ...] = (), *, ctx: StepContext) -> list[object]:
+    """The seed it was given, and what it was given it for."""
+    return [ctx.seed, label, *(part.read() for part in parts)]

@@ -7,13 +7,13 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from enum import Enum, auto
-from typing import Literal
+from typing import TYPE_CHECKING, Literal
 
-from marin_pipe.execution.attempt import Attempts, Committed, Job, Occupied, Result, Superseded, Unfinished
 from marin_pipe.execution.backends.base import Control, StopReason
 from marin_pipe.execution.decide import Stale
 from marin_pipe.execution.errors import PipelineError
 from marin_pipe.execution.graph import Graph, Node
+from marin_pipe.execution.jobs import Committed, Job, Occupied, Result, Superseded, Unfinished
 from marin_pipe.execution.layout import attempt_directory
 from marin_pipe.execution.lease import Watch
 from marin_pipe.execution.machine import Grant, Pool
@@ -25,6 +25,10 @@ from marin_pipe.execution.scheduler import Scheduler, Work
 from marin_pipe.execution.selection import Selected
 from marin_pipe.execution.view import View
 from marin_pipe.execution.waiting import LeaseWatcher
+
+if TYPE_CHECKING:
+    # A launch where everything is current loads none of what makes attempts.
+    from marin_pipe.execution.attempt import Attempts
 
 
 class State(Enum):
@@ -72,12 +76,12 @@ class Engine:
     pool: Pool
     reporter: Reporter
     settings: EngineSettings
-    begin: Callable[[], Attempts]
+    begin: "Callable[[], Attempts]"
     """Called once, before the first step that must run: the launch's first write happens in it."""
     watcher: LeaseWatcher
     busy: list[str] = field(default_factory=list)
     """With `no_wait`: steps of another live owner."""
-    _attempts: Attempts | None = None
+    _attempts: "Attempts | None" = None
     _progress: dict[Node, _Progress] = field(default_factory=dict)
     _agenda: deque[Node] = field(default_factory=deque)
     _controls: dict[Node, Control] = field(default_factory=dict)
@@ -332,7 +336,7 @@ class Engine:
             seen=self.view.observations[node],
             inputs=self.view.input_uses(node),
             loaded={upstream.directory: self.view.loaded_input(upstream) for upstream in node.inputs},
-            digests=self.view.digests(node.inputs),
+            own_arguments=self.view.own_arguments(node),
             source=self.view.source(node),
             resource=grant.ask,
             devices=grant.devices,

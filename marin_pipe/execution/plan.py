@@ -8,7 +8,7 @@ from typing import Any, Literal
 from marin_storage import Store, open_store
 
 from marin_pipe.execution import decide
-from marin_pipe.execution.attempt import find_build
+from marin_pipe.execution.commit import find_build
 from marin_pipe.execution.decide import Current, Stale
 from marin_pipe.execution.errors import ExitCode
 from marin_pipe.execution.graph import Graph, Node, build_graph
@@ -145,9 +145,7 @@ class Planner:
             return f"the same computation as {first.name}"
         if forced or outlook.moving:
             return None
-        key = decide.build_key(
-            node.step, digests=self.view.digests(node.inputs), source_digest=self.view.source(node).digest
-        )
+        key = decide.build_key(node.step, self.view.own_arguments(node), source_digest=self.view.source(node).digest)
         found = find_build(self._store, key)
         return f"the same was built as {found[0]}" if found is not None else None
 
