@@ -17,8 +17,9 @@ from marin_storage import Backend, RetryPolicy, Store
 from marin_storage.memory import MemoryBackend
 
 from marin_pipe import CPU, Step, step
-from marin_pipe.execution.attempt import Attempts, AttemptSettings, Committed, Job, Occupied, Superseded
+from marin_pipe.execution.attempt import Attempts, AttemptSettings
 from marin_pipe.execution.backends.base import Completed, Control, Failed, LogSink, Task
+from marin_pipe.execution.jobs import Committed, Job, Occupied, Superseded
 from marin_pipe.execution.keeper import Callbacks, Holding, Keeper
 from marin_pipe.execution.layout import attempt_directory, attempt_name, commit_number
 from marin_pipe.execution.lease import Held, LeaseTimes
@@ -335,7 +336,7 @@ def _job(seen: Observation, *, forced: bool, expired: str | None) -> Job:
         seen=seen or NOTHING,
         inputs=(),
         loaded={},
-        digests={},
+        own_arguments={},
         source=Fingerprint(digest="0" * 64, parts={}, untraced=(), files={}),
         resource=CPU(),
         may_adopt=not forced,

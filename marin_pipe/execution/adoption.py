@@ -64,7 +64,9 @@ def target_of_node(store: Store, node: Node, *, provenance: Provenance) -> Targe
         inputs=view.input_uses(replace(node, inputs=present)),
         files=tuple(FileUse(argument=where, path=file.text, files=file.entries) for where, file in step.bound.files),
         source=SourceRecord(digest=source.digest, parts=dict(source.parts), untraced=source.untraced),
-        build_key=decide.build_key(step, digests=digests, source_digest=source.digest) if complete else "",
+        build_key=decide.build_key(step, decide.own_arguments(step, digests), source_digest=source.digest)
+        if complete
+        else "",
         resources="",
         attempt_count=0,
         provenance=provenance,

@@ -98,19 +98,19 @@ def _is_among(digest: str, current: str | None) -> bool:
     return current is None or digest == current or digest in current.split("+")
 
 
-def own_arguments(canonical: Mapping[str, Any], digests: Mapping[str, str]) -> Any:
-    """The arguments with every upstream key replaced by the digest of the output it stands for.
+def own_arguments(step: Step[Any], digests: Mapping[str, str]) -> Any:
+    """The canonical arguments with every upstream key replaced by the digest of the output it stands for.
 
     Args:
         digests: output digest by upstream key, see `digests_by_key`.
     """
-    return _replace_steps(canonical, digests)
+    return _replace_steps(dict(step.bound.canonical), digests)
 
 
 def _replace_steps(value: Any, digests: Mapping[str, str]) -> Any:
-    if isinstance(value, Mapping):
+    if isinstance(value, dict):
         if "$step" in value:
-            replaced: dict[str, Any] = {"$output": digests[value["$step"]]}
+            replaced = {"$output": digests[value["$step"]]}
             if "path" in value:
                 replaced["path"] = value["path"]
             return replaced
@@ -120,19 +120,17 @@ def _replace_steps(value: Any, digests: Mapping[str, str]) -> Any:
     return value
 
 
-def build_key(step: Step[Any], *, digests: Mapping[str, str], source_digest: str) -> str:
-    """sha256 of what decides the bytes of an output: function, version, own arguments, source, input digests."""
-    arguments = own_arguments(step.bound.canonical, digests)
+def build_key(step: Step[Any], own: Any, *, source_digest: str) -> str:
+    """sha256 of what decides the bytes of an output: function, version, `own_arguments`, source."""
     text = canonical_json(
-        {"function": step.function.name, "version": step.version, "arguments": arguments, "source": source_digest}
+        {"function": step.function.name, "version": step.version, "arguments": own, "source": source_digest}
     )
     return hashlib.sha256(text.encode()).hexdigest()
 
 
-def seed(step: Step[Any], *, digests: Mapping[str, str]) -> int:
-    """A 63-bit seed that changes with the function, its arguments and its inputs' bytes, and with nothing else."""
-    arguments = own_arguments(step.bound.canonical, digests)
-    text = canonical_json({"function": step.function.name, "arguments": arguments})
+def seed(step: Step[Any], own: Any) -> int:
+    """A 63-bit seed that changes with the function, its `own_arguments` (inputs' bytes), and with nothing else."""
+    text = canonical_json({"function": step.function.name, "arguments": own})
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1
 
 

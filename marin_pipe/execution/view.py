@@ -5,6 +5,7 @@ Both the plan and the run look through it, so that they cannot disagree.
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
+from typing import Any
 
 from marin_storage import Store
 
@@ -82,6 +83,10 @@ class View:
         commit = self.observations[node].commit
         if commit is not None and commit.record.module != node.step.function.module_name:
             decide.check_function(node.step, commit, source=self.source(node))
+
+    def own_arguments(self, node: Node) -> Any:
+        """The node's arguments with the digests of its inputs' outputs; every input has a commit."""
+        return decide.own_arguments(node.step, self.digests(node.inputs))
 
     def digests(self, nodes: Iterable[Node]) -> dict[str, str]:
         """Output digests, by key, of those of `nodes` that have a commit."""

@@ -1,0 +1,71 @@
+"""A step that must run, and what may come of it."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from marin_pipe.execution.backends.base import Failed, LoadedInput
+from marin_pipe.execution.handle import Step
+from marin_pipe.execution.lease import Taken
+from marin_pipe.execution.observe import Observation
+from marin_pipe.execution.records import InputUse
+from marin_pipe.execution.resources import Resource
+from marin_pipe.execution.source import Fingerprint
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job:
+    """A step that must run, with everything known about it."""
+
+    step: Step[object]
+    directory: str
+    seen: Observation
+    """The step when the driver last looked; a higher commit than this one's is served instead of running."""
+    inputs: tuple[InputUse, ...]
+    loaded: Mapping[str, LoadedInput]
+    """Inputs by step directory."""
+    own_arguments: Any
+    """The canonical arguments with each input's key replaced by the digest of its output."""
+    source: Fingerprint
+    resource: Resource
+    devices: tuple[int, ...] = ()
+    may_adopt: bool = True
+    verify: str = "sizes"
+    expired_lease: str | None = None
+    """Version of a lease whose owner is believed dead."""
+
+
+@dataclass(frozen=True, kw_only=True)
+class Committed:
+    """The step has a commit of ours: built or adopted."""
+
+    observation: Observation
+    attempts: int = 1
+
+
+@dataclass(frozen=True, kw_only=True)
+class Superseded:
+    """Somebody else committed; theirs is looked at again."""
+
+    observation: Observation
+
+
+@dataclass(frozen=True, kw_only=True)
+class Occupied:
+    """Somebody else works on the step."""
+
+    taken: Taken
+
+
+@dataclass(frozen=True, kw_only=True)
+class Unfinished:
+    """The step ended without a commit."""
+
+    failure: Failed
+    attempt: str | None
+    """None if the step did not come to an attempt."""
+    attempts: int
+    log_tail: tuple[str, ...]
+
+
+Result = Committed | Superseded | Occupied | Unfinished
