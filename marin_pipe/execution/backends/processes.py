@@ -8,7 +8,7 @@ import sys
 import threading
 import time
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from marin_pipe.execution.backends.base import Completed, Control, Failed, LogSink, StopReason
 from marin_pipe.execution.backends.pump import Pump
@@ -82,7 +82,7 @@ class Death:
     ru_maxrss: int
     oom_kills: int
     """Kills by the memory controller of this container while the process lived."""
-    started: bool
+    started: bool = False
     """Whether it had begun to serve."""
 
 
@@ -150,7 +150,8 @@ class WorkerProcess:
         except (EOFError, ConnectionError, BrokenPipeError):
             self._ended.wait()
             assert self._death is not None
-            return self._death
+            # Asked here, where all that the worker sent has been read.
+            return replace(self._death, started=self._ready)
         finally:
             stopper.cancel()
             os.close(write)
@@ -207,7 +208,6 @@ class WorkerProcess:
             cpu_s=usage.ru_utime + usage.ru_stime,
             ru_maxrss=usage.ru_maxrss,
             oom_kills=oom_kills,
-            started=self._ready,
         )
         self._ended.set()
         # A forked child may hold the other end: this one is ended here, and what was received stays readable.

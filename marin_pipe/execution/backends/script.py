@@ -22,14 +22,6 @@ class FunctionMissing(PipelineError):
     """The module holds no such step any more."""
 
 
-_loading: list[str] = []
-
-
-def loading_script() -> str | None:
-    """The script this process is importing for its functions right now; such an import must not start a launch."""
-    return _loading[-1] if _loading else None
-
-
 def find_function(invocation: Invocation) -> "StepFunction[Any]":
     """The step function of an invocation; imports its module, and the driver's script where it is referred to."""
     if invocation.main is not None:
@@ -58,11 +50,7 @@ def load_main(location: Location) -> ModuleType:
     loaded = sys.modules.get(SCRIPT_MODULE)
     if loaded is not None:
         return loaded
-    _loading.append(location.file or str(location.module))
-    try:
-        module = importlib.import_module(location.module) if location.module else _load_file(location.file)
-    finally:
-        _loading.pop()
+    module = importlib.import_module(location.module) if location.module else _load_file(location.file)
     sys.modules[SCRIPT_MODULE] = sys.modules["__main__"] = module
     return module
 
@@ -79,7 +67,7 @@ def _load_file(file: str) -> ModuleType:
     loader: SourceFileLoader = spec.loader  # type: ignore[assignment]
     try:
         # Compiled from its source: a byte-code file beside a script, made within the second of an edit, would be stale.
-        exec(loader.source_to_code(loader.get_data(file), file), module.__dict__)  # noqa: S102
+        exec(loader.source_to_code(loader.get_data(file), file), module.__dict__)  # noqa: S102  # nosec B102
     except BaseException:
         del sys.modules[SCRIPT_MODULE]
         sys.modules["__main__"] = before

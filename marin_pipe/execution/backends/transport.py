@@ -135,7 +135,7 @@ def prepare(task: Task) -> Invocation:
 
 def unpack(data: bytes) -> Content:
     """Build the user's objects anew: no object of the driver is shared with a body."""
-    return Content(*pickle.loads(data))  # noqa: S301
+    return Content(*pickle.loads(data))  # noqa: S301  # nosec B301
 
 
 def main_location() -> Location | None:
@@ -169,7 +169,7 @@ def receive_frame(channel: socket.socket) -> tuple[Any, int | None]:
     size = _HEADER.size + _HEADER.unpack_from(data)[0]
     if len(data) < size:
         data += _receive(channel, size - len(data))
-    return pickle.loads(memoryview(data)[_HEADER.size : size]), descriptor  # noqa: S301
+    return pickle.loads(memoryview(data)[_HEADER.size : size]), descriptor  # noqa: S301  # nosec B301
 
 
 _RECEIVE_FLAGS = getattr(socket, "MSG_CMSG_CLOEXEC", 0)

@@ -138,11 +138,11 @@ class TestStop:
 
     def test_a_stop_does_not_reach_the_next_body(self, run: Run, bodies: Any, marks: Path) -> None:
         running = Running(run, bodies.wait_for_stop_without_looking(marks=str(marks)), marks)
-        running.control.stop("cancelled", grace_s=0.5)
+        running.control.stop("cancelled", grace_s=0.3)
         (marks / "go on").touch()
         worker = int((marks / "started").read_text())
         assert running.end().value == "whole"
-        assert run(bodies.nap(1.0)).value == [worker, False]
+        assert run(bodies.nap(0.5)).value == [worker, False]
 
     def test_a_timeout_is_retried_if_retry_says_so(self, run: Run, bodies: Any, marks: Path) -> None:
         step = bodies.hang("polite", marks=str(marks)).retry(times=1, on=TimeoutError)
