@@ -1,0 +1,67 @@
+"""Ctrl-C and SIGTERM, sent to real drivers whose steps take long, and the launch after them."""
+
+import signal
+import time
+
+import pytest
+from launching import Launching
+from marin_storage import open_store
+from outputs import check_once, check_whole
+
+
+def check_resumes(launching: Launching, attempt: str) -> None:
+    """The next launch hands the checkpoint of the one that was stopped to the step, and commits what comes of it."""
+    assert not check_whole(open_store(str(launching.root)))
+    report = launching.start("long").end()
+    assert (report["exit_code"], report["steps"]["long"][0]) == (0, "built"), report["output"]
+    ((_, commits),) = check_once(open_store(str(launching.root)), 1).items()
+    assert commits[1]["record"]["result"] == attempt
+
+
+@pytest.mark.parametrize(
+    ("backend", "manner"), [("local", "polite"), ("local", "deaf"), ("local", "stubborn"), ("inline", "deaf")]
+)
+def test_ctrl_c_ends_within_5_s_and_the_next_launch_resumes(launching: Launching, backend: str, manner: str) -> None:
+    driver = launching.start("long", "--manner", manner, "--backend", backend)
+    attempt = launching.wait_for_line("ready").split()[1]
+    began = time.monotonic()
+    driver.send(signal.SIGINT)
+    report = driver.end()
+    assert time.monotonic() - began < 5
+    assert (report["exit_code"], report["steps"]["long"][0]) == (130, "interrupted"), report["output"]
+    assert [ended["outcome"] for ended in launching.ended("long").values()] == ["interrupted"]
+    assert launching.lease("long")["owner"] is None
+    check_resumes(launching, attempt)
+
+
+@pytest.mark.parametrize("backend", ["local", "inline"])
+def test_a_preempted_driver_says_so_and_the_next_launch_resumes(launching: Launching, backend: str) -> None:
+    driver = launching.start("long", "--backend", backend)
+    attempt = launching.wait_for_line("ready").split()[1]
+    began = time.monotonic()
+    driver.send(signal.SIGTERM)
+    report = driver.end()
+    # The step saves its state and returns when it is asked, long before the grace is over.
+    assert time.monotonic() - began < 15
+    assert (report["exit_code"], report["steps"]["long"][0]) == (75, "preempted"), report["output"]
+    (ended,) = launching.ended("long").values()
+    assert ended["outcome"] == "preempted"
+    assert launching.lease("long")["owner"] is None
+    check_resumes(launching, attempt)
+
+
+def test_ctrl_c_while_waiting_for_another_driver_ends_at_once(launching: Launching) -> None:
+    owner = launching.start("long", "--manner", "polite")
+    launching.wait_for_line("ready")
+    events = launching.directory / "events"
+    waiting = launching.start("long", "--events", events)
+    while "waiting" not in (events.read_text() if events.exists() else ""):
+        assert waiting.process.poll() is None
+        time.sleep(0.01)
+    began = time.monotonic()
+    waiting.send(signal.SIGINT)
+    report = waiting.end()
+    assert time.monotonic() - began < 5
+    assert (report["exit_code"], report["steps"]["long"][0]) == (130, "not run"), report["output"]
+    assert owner.process.poll() is None
+    assert launching.lease("long")["epoch"] == 1
