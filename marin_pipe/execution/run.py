@@ -8,20 +8,17 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 from marin_storage import Store, ensure_writable, open_store
 
 from marin_pipe.execution import launch as launches
-from marin_pipe.execution import provenance
-from marin_pipe.execution.attempt import Attempts, AttemptSettings
 from marin_pipe.execution.backends.base import Backend, StopReason
 from marin_pipe.execution.engine import Engine, EngineSettings
 from marin_pipe.execution.errors import ConfigurationError, ExitCode
 from marin_pipe.execution.graph import Graph, build_graph
 from marin_pipe.execution.guard import require_main_guard
 from marin_pipe.execution.handle import SourcePolicy, Step
-from marin_pipe.execution.keeper import Keeper
 from marin_pipe.execution.layout import STORE_FILE
 from marin_pipe.execution.lease import LeaseTimes
 from marin_pipe.execution.machine import Pool, local_capacity
@@ -32,6 +29,11 @@ from marin_pipe.execution.secret import Redactor
 from marin_pipe.execution.selection import Selected, Selection, apply_selection
 from marin_pipe.execution.view import View
 from marin_pipe.execution.waiting import LeaseWatcher
+
+if TYPE_CHECKING:
+    # Loaded once something runs: a launch where everything is current does without.
+    from marin_pipe.execution.attempt import Attempts
+    from marin_pipe.execution.keeper import Keeper
 
 DEFAULT_ROOT = "outputs"
 INTERRUPT_GRACE_S = 3.0
@@ -187,8 +189,11 @@ class Launcher:
         code = exit_code(reports)
         return ExitCode.BUSY if engine.busy and code is ExitCode.FAILED else code
 
-    def _begin(self, concurrency: int) -> Attempts:
+    def _begin(self, concurrency: int) -> "Attempts":
         """The launch's first write: probe the store, record the launch, start the backend."""
+        from marin_pipe.execution.attempt import Attempts, AttemptSettings
+        from marin_pipe.execution.keeper import Keeper
+
         ensure_writable(self._store, STORE_FILE, single_writer=self._settings.single_writer)
         names = {name for node in self._graph.nodes for name in node.step.bound.secrets}
         redactor = Redactor.from_environment(declared=names)
@@ -207,6 +212,8 @@ class Launcher:
         )
 
     def _record_launch(self, redactor: Redactor) -> Provenance:
+        from marin_pipe.execution import provenance
+
         self._run_id = launches.new_run_id()
         info = self._experiment
         facts = provenance.collect(
