@@ -1,6 +1,5 @@
 """Why a step's key is what it is, and why the step would run or not."""
 
-import math
 from dataclasses import dataclass
 from typing import Any
 
@@ -134,20 +133,14 @@ def _explain_output(subjects: Subjects, subject: Subject) -> Explanation:
 
 
 def _nearest_before(subjects: Subjects, subject: Subject) -> Subject | None:
-    """The output of the same name, built earlier, with the fewest differences; the later of two equally near."""
+    """The output of the same name, committed earlier, with the fewest differences; the later of two equally near."""
     history = History(store=subjects.store)
     found: list[tuple[int, float, Subject]] = []
     for directory in [d for d in history.outputs(subject.name) if d != subject.directory][:NEAREST_LIMIT]:
         other = subjects.of_output(directory)
-        # An adopted output was not built: every other output of the name counts as earlier.
-        if other is not None and _built(other, 0.0) <= _built(subject, math.inf):
-            found.append((len(list(own_changes(other, subject))), -_built(other, 0.0), other))
+        if other is not None and other.committed <= subject.committed:
+            found.append((len(list(own_changes(other, subject))), -other.committed, other))
     return min(found, key=lambda item: item[:2])[2] if found else None
-
-
-def _built(subject: Subject, otherwise: float) -> float:
-    usage = subject.commit.record.usage if subject.commit is not None else None
-    return usage.ended if usage is not None else otherwise
 
 
 def _explanation(

@@ -28,6 +28,8 @@ class Subject:
     """Canonical form."""
     files: tuple[FileUse, ...]
     commit: Served | None
+    committed: float = 0.0
+    """When the commit was written, by the store's own time; 0 if that was not looked at."""
     node: Node | None = None
 
     def source_parts(self) -> Mapping[str, str]:
@@ -66,6 +68,7 @@ class Subjects:
 
     def of_node(self, node: Node) -> Subject:
         step = node.step
+        stored = self._inventory.look([node.directory])[node.directory]
         return Subject(
             name=node.name,
             directory=node.directory,
@@ -75,11 +78,12 @@ class Subjects:
             key=step.key,
             arguments=step.bound.canonical,
             files=tuple(FileUse(argument=a, path=file.text, files=file.entries) for a, file in step.bound.files),
-            commit=self._inventory.look([node.directory])[node.directory].current,
+            commit=stored.current,
+            committed=stored.committed.get(stored.highest, 0.0),
             node=node,
         )
 
-    def of_commit(self, directory: str, commit: Served) -> Subject:
+    def of_commit(self, directory: str, commit: Served, *, committed: float = 0.0) -> Subject:
         record = commit.record
         return Subject(
             name=record.name,
@@ -91,13 +95,16 @@ class Subjects:
             arguments=record.arguments,
             files=record.files,
             commit=commit,
+            committed=committed,
         )
 
     def of_output(self, directory: str, number: int | None = None) -> Subject | None:
         """A stored output: its commit `number`, or the newest that serves or once served data."""
         stored = self._inventory.look([directory])[directory]
         commits = [c for c in stored.served if number is None or c.number == number]
-        return self.of_commit(directory, commits[-1]) if commits else None
+        if not commits:
+            return None
+        return self.of_commit(directory, commits[-1], committed=stored.committed[commits[-1].number])
 
     def upstream(self, subject: Subject, key: str) -> Subject | None:
         """The input of `subject` that has this key; None if its record is gone or lies under another root."""

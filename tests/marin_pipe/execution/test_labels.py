@@ -18,6 +18,17 @@ def counting(store: Store, before: Callable[[str, str], None] | None = None) -> 
     return Store(backend), backend
 
 
+def first(action: Callable[[], object]) -> Callable[[str, str], None]:
+    """Act before the first mutation."""
+    waiting = [action]
+
+    def before(_: str, __: str) -> None:
+        if waiting:
+            waiting.pop()()
+
+    return before
+
+
 def test_a_label_names_a_commit_and_is_listed(store: Store) -> None:
     assert read_label(store, "corpus/clean") is None
     move_label(store, "corpus/clean", "a-0123456789abcdef", 2, user="ada")
@@ -50,16 +61,16 @@ def test_a_label_that_is_right_is_not_written(store: Store) -> None:
 def test_of_two_that_move_a_label_at_once_the_later_stands_and_none_is_lost_unseen(store: Store, present: bool) -> None:
     if present:
         move_label(store, "best", "a-0123456789abcdef", 1, user="ada")
-    others = [lambda: move_label(store, "best", "b-0123456789abcdef", 1, user="bob")]
-    watched, backend = counting(store, before=lambda *_: others.pop()() and None if others else None)
+    watched, backend = counting(
+        store, before=first(lambda: move_label(store, "best", "b-0123456789abcdef", 1, user="bob"))
+    )
     move_label(watched, "best", "c-0123456789abcdef", 1, user="eve")
     assert [label.user for label in list_labels(store)] == ["eve"]
     assert backend.mutations == 2
 
 
 def test_without_move_a_label_made_meanwhile_is_respected(store: Store) -> None:
-    others = [lambda: move_label(store, "best", "b-0123456789abcdef", 1, user="bob")]
-    watched, _ = counting(store, before=lambda *_: others.pop()() and None if others else None)
+    watched, _ = counting(store, before=first(lambda: move_label(store, "best", "b-0123456789abcdef", 1, user="bob")))
     with pytest.raises(ConfigurationError, match="bob made this one"):
         move_label(watched, "best", "c-0123456789abcdef", 1, user="eve", move=False)
 
