@@ -224,9 +224,10 @@ class Engine:
             if state is State.DONE:
                 continue
             if state in (State.FAILED, State.BLOCKED):
-                # A blocked input repeats what blocked it: the cause is told, not the way it came.
                 why = self._progress[upstream].why
-                self._block(node, why if state is State.BLOCKED else f"because of {upstream.name}: {why}")
+                # An input that is blocked by another repeats why: the cause is told, not the way it came.
+                repeated = state is State.BLOCKED and why.startswith("because of ")
+                self._block(node, why if repeated else f"because of {upstream.name}: {why}")
                 return True
             pending.append(upstream)
         if not pending:

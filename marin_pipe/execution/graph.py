@@ -6,6 +6,7 @@ from typing import Any
 
 from marin_pipe.execution.errors import GraphError
 from marin_pipe.execution.handle import Step, StepPath
+from marin_pipe.execution.step import StepFunction
 
 
 @dataclass(eq=False, slots=True)
@@ -89,19 +90,26 @@ def _named_targets(steps: Mapping[str, Step[Any]] | Iterable[Step[Any]] | Step[A
         steps = [steps]
     if isinstance(steps, Mapping):
         named = dict(steps)
-    else:
+    elif isinstance(steps, Iterable):
         listed = list(steps)
         named = {getattr(step, "directory", str(index)): step for index, step in enumerate(listed)}
+    else:
+        raise _no_step("what was given to run", steps)
     if not named:
         raise GraphError("there is nothing to run: no steps were given", next="return at least one step from build()")
     for name, step in named.items():
         if not isinstance(step, Step):
-            raise GraphError(
-                f"target {name!r} is {type(step).__name__}, not a step",
-                why="build() returns a dict of names and steps",
-                next="call a @step function to make one",
-            )
+            raise _no_step(f"target {name!r}", step)
     return named
+
+
+def _no_step(what: str, value: object) -> GraphError:
+    fix = f"call it: {value.name}(...) is the step" if isinstance(value, StepFunction) else "call a @step function"
+    return GraphError(
+        f"{what} is {type(value).__name__}, not a step",
+        why="build() returns a dict of names and steps",
+        next=fix,
+    )
 
 
 def _check_function(step: Step[Any], functions: dict[str, Any]) -> None:
