@@ -111,6 +111,10 @@ class FaultyBackend:
     def make_durable(self, prefix: str) -> None:
         self._alive(self.inner.make_durable)(prefix)
 
+    def with_try_limit(self, try_s: float) -> "FaultyBackend":
+        del try_s  # the faults and their count are shared
+        return self
+
     def _alive(self, call: Callable[..., Result]) -> Callable[..., Result]:
         if self.dead:
             self._kill()

@@ -111,3 +111,7 @@ class Backend(Protocol):
     def local_path(self, key: str) -> Path | None:
         """The file's path on this machine, or None."""
         ...
+
+    def with_try_limit(self, try_s: float) -> "Backend":
+        """The same root, with at most `try_s` seconds for one request (a disk knows no such limit)."""
+        ...

@@ -5,12 +5,13 @@ compare-and-swap, and put small bodies between fixed MIME boundaries, which trun
 """
 
 import base64
+import copy
 from collections.abc import Mapping
 from contextlib import suppress
 from datetime import datetime
 from pathlib import Path
 from threading import Semaphore
-from typing import Any
+from typing import Any, Self
 
 from marin_storage.backend import Blob, Entry, Listing, Transient
 from marin_storage.errors import AlreadyExists, Conflict, NotFound, StorageError
@@ -130,6 +131,11 @@ class GcsBackend:
             except NotFound as error:
                 raise self._no_bucket() from error
         self._require_md5(key, stored, md5)
+
+    def with_try_limit(self, try_s: float) -> Self:
+        other = copy.copy(self)
+        other._client = self._client.with_try_limit(try_s)
+        return other
 
     def make_durable(self, prefix: str) -> None:
         del prefix

@@ -1,13 +1,14 @@
 """Requests to the JSON API of Google Cloud Storage, each tried once, over the connections and credentials of gcsfs."""
 
 import asyncio
+import copy
 import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from io import BufferedIOBase, BytesIO
-from typing import Any
+from typing import Any, Self
 from urllib.parse import quote, urlencode
 
 # Otherwise gcsfs asks every bucket for its type over gRPC, and stalls for 60 s where only HTTP answers.
@@ -54,6 +55,11 @@ class GcsClient:
         self._try_s = try_s
         self._filesystem: Any = gcsfs.GCSFileSystem(**options)
         self.loop: asyncio.AbstractEventLoop = self._filesystem.loop
+
+    def with_try_limit(self, try_s: float) -> Self:
+        other = copy.copy(self)
+        other._try_s = try_s
+        return other
 
     def get(self, name: str, headers: Mapping[str, str] | None = None, **params: str | None) -> Reply:
         """The object (`alt="media"`) or its description."""

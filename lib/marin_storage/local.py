@@ -17,7 +17,7 @@ import zlib
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, Self
 
 from marin_storage.backend import Blob, Entry, Listing, Transient
 from marin_storage.errors import AlreadyExists, Conflict, NotFound, OutOfSpace, PermissionDenied, StorageError
@@ -158,8 +158,6 @@ class LocalBackend:
 
     def delete(self, key: str, *, version: str | None = None) -> None:
         path = self._base + key
-        if not os.path.lexists(path):
-            return  # without making a lock where nothing was ever written
         try:
             with self._lock(key):
                 if version is not None and os.path.lexists(path):
@@ -211,6 +209,10 @@ class LocalBackend:
             _raise_mapped(error, path)
         finally:
             _unlink_if_present(temporary)
+
+    def with_try_limit(self, try_s: float) -> Self:
+        del try_s
+        return self
 
     def make_durable(self, prefix: str) -> None:
         path = self._base + prefix if prefix else self.url
@@ -406,9 +408,12 @@ def _read_file(path: str) -> bytes:
 
 
 def _sync_file(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    # O_NONBLOCK: opening a pipe that somebody left among the files would wait for its writer.
+    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     try:
         os.fsync(descriptor)
+    except OSError as error:
+        _raise_mapped(error, path)
     finally:
         os.close(descriptor)
 
@@ -419,7 +424,7 @@ def _sync_directory(path: str) -> None:
         os.fsync(descriptor)
     except OSError as error:
         if error.errno not in _NO_DIRECTORY_FSYNC:
-            raise
+            _raise_mapped(error, path)
         logger.debug("%s: this file system cannot sync directories: %s", path, error)
     finally:
         os.close(descriptor)

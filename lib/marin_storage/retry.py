@@ -16,7 +16,7 @@ logger = logging.getLogger("marin_storage")
 class RetryPolicy:
     """Bounds on one storage call. Clock, sleep and randomness are parameters so that tests need not wait.
 
-    `try_s` bounds one request (transfers get a second more per MiB), `total_s` all tries and pauses together.
+    `try_s` bounds one request (transfers get a second more per MiB); no try begins `total_s` after the call.
     """
 
     tries: int = 8
@@ -56,18 +56,14 @@ class RetryLog:
 
 
 class Tries:
-    """The state of one call that has failed at least once.
+    """The state of one call that has failed at least once. Made at the first failure: successes pay nothing for it."""
 
-    Made at the first failure, so that calls which succeed pay nothing for it; the first try's own duration is
-    bounded by `try_s` and not counted.
-    """
-
-    def __init__(self, policy: RetryPolicy, log: RetryLog, call: str):
+    def __init__(self, policy: RetryPolicy, log: RetryLog, call: str, started_s: float):
         self._policy = policy
         self._log = log
         self._call = call
         self._failures = 0
-        self._give_up_at = policy.clock() + policy.total_s
+        self._give_up_at = started_s + policy.total_s
         self._ambiguous = False
 
     def pause(self, error: Transient, *, mutates: bool = False) -> None:
@@ -77,7 +73,7 @@ class Tries:
         pause_s = max(self._policy.pause_s(self._failures), error.retry_after_s or 0.0)
         if self._failures >= self._policy.tries:
             self.give_up(error, f"{self._failures} tries failed")
-        if self._policy.clock() + pause_s > self._give_up_at:
+        if self._policy.clock() + pause_s >= self._give_up_at:
             self.give_up(error, f"no success within {self._policy.total_s:g} s")
         self._log.note(self._call, f"{self._failures + 1}/{self._policy.tries}", pause_s, error)
         self._policy.sleep(pause_s)

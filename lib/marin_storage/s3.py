@@ -5,6 +5,7 @@ non-standard element, and drop the condition for empty bodies. Versions are ETag
 content, every body written with a condition must be unique.
 """
 
+import copy
 import os
 import re
 import threading
@@ -13,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from io import BufferedIOBase
 from pathlib import Path
-from typing import Any
+from typing import Any, Self
 
 import botocore.exceptions
 import s3fs
@@ -166,6 +167,11 @@ class S3Backend:
         part_bytes = max(PART_BYTES, -(-size_bytes // _MAX_PARTS))
         with self._large_uploads:
             run(self._filesystem.loop, self._upload_in_parts(str(source), key, size_bytes, part_bytes))
+
+    def with_try_limit(self, try_s: float) -> Self:
+        other = copy.copy(self)
+        other._try_s = try_s
+        return other
 
     def make_durable(self, prefix: str) -> None:
         del prefix

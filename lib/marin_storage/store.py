@@ -43,8 +43,12 @@ class Store:
         return f"Store({self.url!r})"
 
     def with_deadline(self, total_s: float) -> "Store":
-        """The same store for calls that are worth nothing after `total_s` seconds (a heartbeat)."""
-        return Store(self.backend, retry=replace(self._policy, total_s=total_s, try_s=min(total_s, self._policy.try_s)))
+        """The same store for calls that are worth nothing after `total_s` seconds (a heartbeat).
+
+        A request may take a third of that, so that one without an answer leaves time for others.
+        """
+        policy = replace(self._policy, total_s=total_s, try_s=min(total_s / 3, self._policy.try_s))
+        return Store(self.backend.with_try_limit(policy.try_s), retry=policy)
 
     def read(self, key: str, *, version: str | None = None) -> Blob:
         """The whole object; with `version`, exactly that version or `Conflict`. `NotFound` if absent."""
@@ -84,10 +88,11 @@ class Store:
         and `UnknownOutcome` if the store never said and reading back did not tell.
         """
         check_key(key)
+        started_s = self._policy.clock()
         try:
             return self.backend.create(key, data, durable=durable)
         except (Transient, AlreadyExists) as error:
-            return self._settle("create", key, data, error, durable, None)
+            return self._settle("create", key, data, error, durable, None, started_s)
 
     def replace(self, key: str, data: bytes, *, version: str, durable: bool = False) -> str:
         """Compare-and-swap: write `data` if the object's version is `version`; returns the new version.
@@ -95,10 +100,11 @@ class Store:
         Raises `Conflict` if it has another version or is gone, `UnknownOutcome` as `create` does.
         """
         check_key(key)
+        started_s = self._policy.clock()
         try:
             return self.backend.replace(key, data, version=version, durable=durable)
         except (Transient, Conflict) as error:
-            return self._settle("replace", key, data, error, durable, version)
+            return self._settle("replace", key, data, error, durable, version, started_s)
 
     def write(self, key: str, data: bytes) -> str:
         """Write whatever is there; returns the version. For objects with one writer."""
@@ -185,11 +191,12 @@ class Store:
         self, operation: str, key: str, function: Callable[P, Result], *args: P.args, **kwargs: P.kwargs
     ) -> Result:
         """Run a call that may safely be repeated."""
+        started_s = self._policy.clock()
         try:
             return function(*args, **kwargs)
         except Transient as error:
             failure = error
-        tries = Tries(self._policy, self._log, f"{operation} {self.url}/{key}")
+        tries = Tries(self._policy, self._log, f"{operation} {self.url}/{key}", started_s)
         while True:
             tries.pause(failure, mutates=operation in _MUTATING)
             try:
@@ -198,13 +205,20 @@ class Store:
                 failure = error
 
     def _settle(
-        self, operation: str, key: str, data: bytes, failure: Exception, durable: bool, version: str | None
+        self,
+        operation: str,
+        key: str,
+        data: bytes,
+        failure: Exception,
+        durable: bool,
+        version: str | None,
+        started_s: float,
     ) -> str:
         """Find out what became of a conditional write that did not plainly succeed, and repeat it if that is right.
 
         Also a first refusal is read back: the clients' own retries turn a lost reply into a refusal by our own bytes.
         """
-        tries = Tries(self._policy, self._log, f"{operation} {self.url}/{key}")
+        tries = Tries(self._policy, self._log, f"{operation} {self.url}/{key}", started_s)
         while True:
             if not (isinstance(failure, Transient) and failure.applied is False):
                 present = self._read_back(operation, key, failure)

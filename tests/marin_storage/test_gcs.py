@@ -94,6 +94,16 @@ def test_a_silent_server_is_given_up(strict_gcs: StrictGcs, clock) -> None:
         store.create("key", b"x")
 
 
+def test_a_heartbeat_does_not_wait_for_a_silent_server_as_long_as_others(strict_gcs: StrictGcs, clock) -> None:
+    policy = RetryPolicy(clock=clock, sleep=clock.sleep, random=lambda: 0.0)
+    store = open_store("gs://bucket/root", retry=policy).with_deadline(0.6)
+    version = store.create("lease", b"beat 1")
+    strict_gcs.inject(FaultKind.SILENT)
+    store.replace("lease", b"beat 2", version=version)
+    assert store.read("lease").data == b"beat 2"
+    assert strict_gcs.buckets["bucket"]["root/lease"].data == b"beat 2"
+
+
 def test_a_server_that_is_not_there_is_unavailable(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("STORAGE_EMULATOR_HOST", "http://127.0.0.1:9")
     with pytest.raises(Unavailable, match="no connection") as caught:

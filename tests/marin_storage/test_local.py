@@ -285,6 +285,13 @@ def test_what_cannot_be_listed_is_an_error(store: Store, odd_files: dict[str, st
         store.list_files(name)
 
 
+def test_a_pipe_among_the_files_does_not_stop_their_syncing(store: Store, root: Path) -> None:
+    store.write("out/file", b"x")
+    os.mkfifo(root / "out/fifo")
+    with pytest.raises(StorageError, match="fifo"):
+        store.make_durable("out")
+
+
 def test_upload_tree_from_a_directory_that_does_not_exist(store: Store, tmp_path: Path) -> None:
     with pytest.raises(FileNotFoundError):
         store.upload_tree(tmp_path / "absent", "out")

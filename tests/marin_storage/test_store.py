@@ -289,7 +289,15 @@ def test_tries_that_take_long_count_against_the_deadline(clock) -> None:
     slow = Slow(Transient("no answer within 50 s"))
     with pytest.raises(Unavailable):
         Store(slow, retry=policy).stat("key")
-    assert slow.calls <= 8
+    assert slow.calls <= 6
+
+
+def test_a_shorter_deadline_for_one_kind_of_call(clock) -> None:
+    policy = RetryPolicy(tries=1000, clock=clock, sleep=clock.sleep, random=lambda: 1.0)
+    failing = Failing(Transient("503"))
+    with pytest.raises(Unavailable, match="no success within 10 s"):
+        Store(failing, retry=policy).with_deadline(10.0).stat("key")
+    assert 0 < sum(clock.pauses_s) <= 10.0
 
 
 def test_retries_are_logged_at_most_every_30_s(clock, caplog: pytest.LogCaptureFixture) -> None:
