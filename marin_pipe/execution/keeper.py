@@ -141,20 +141,22 @@ class Keeper:
     def _interval(self) -> float:
         return self.times.beat_s * random.uniform(0.8, 1.0)  # noqa: S311  jitter, not a secret
 
+    def tick(self) -> None:
+        """Start the beats that are due, and declare lost what was not confirmed for too long."""
+        with self._condition:
+            now = boottime()
+            expired = [h for h in self._holdings if now - h.confirmed_s >= self.times.give_up_s]
+            due = [h for h in self._holdings if h.due <= now and h not in expired]
+            for holding in due:
+                holding.due = now + self._interval()
+        for holding in expired:
+            holding.lose(f"no heartbeat reached storage for {self.times.give_up_s:.0f} s")
+        for holding in due:
+            threading.Thread(target=holding.beat, name="lease-beat", daemon=True).start()
+
     def _run(self) -> None:
         while True:
-            with self._condition:
-                if self._closed:
-                    return
-                now = boottime()
-                expired = [h for h in self._holdings if now - h.confirmed_s >= self.times.give_up_s]
-                due = [h for h in self._holdings if h.due <= now and h not in expired]
-                for holding in due:
-                    holding.due = now + self._interval()
-            for holding in expired:
-                holding.lose(f"no heartbeat reached storage for {self.times.give_up_s:.0f} s")
-            for holding in due:
-                threading.Thread(target=holding.beat, name="lease-beat", daemon=True).start()
+            self.tick()
             with self._condition:
                 if self._closed:
                     return
