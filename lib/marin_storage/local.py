@@ -5,39 +5,39 @@ filter and deleting data never deletes a lock. The root must therefore lie on on
 """
 
 import errno
-import fcntl
 import hashlib
 import itertools
-import logging
 import os
 import secrets
 import stat
-import time
 import zlib
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Any, NoReturn, Self
+from typing import Any, Self
 
-from marin_storage.backend import Blob, Entry, Listing, Transient
-from marin_storage.errors import AlreadyExists, Conflict, NotFound, OutOfSpace, PermissionDenied, StorageError
+from marin_storage.backend import Blob, Entry, Listing
+from marin_storage.errors import AlreadyExists, Conflict, NotFound, StorageError
 from marin_storage.keys import CONTROL_DIRECTORY
-
-logger = logging.getLogger("marin_storage")
+from marin_storage.posix import (
+    acquire_lock,
+    raise_mapped,
+    read_file,
+    reraise,
+    reraise_unless_absent,
+    rmdir_if_present,
+    sync_directory,
+    sync_file,
+    unlink_if_present,
+)
 
 LOCK_FILES = 256
 """Locks are shared by keys with equal hash, so their number stays bounded and none is ever removed."""
-
-LOCK_WAIT_S = 10.0
 
 _TEMPORARY = "temporary"
 _NEW_FILE = os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC
 _LOCK_FILE = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC
 _NO_HARD_LINKS = frozenset((errno.EPERM, errno.EOPNOTSUPP, errno.ENOTSUP, errno.ENOSYS))
-_NO_DIRECTORY_FSYNC = frozenset((errno.EINVAL, errno.ENOTSUP, errno.EBADF))
-_FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
-_DENIED = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))
-_MAY_PASS = frozenset((errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY))
 
 
 class LocalBackend:
@@ -56,9 +56,9 @@ class LocalBackend:
 
     def read(self, key: str, *, version: str | None = None) -> Blob:
         try:
-            data = _read_file(self._base + key)
+            data = read_file(self._base + key)
         except OSError as error:
-            _raise_mapped(error, self._base + key)
+            raise_mapped(error, self._base + key)
         found = _version_of(data)
         if version is not None and found != version:
             raise Conflict(f"{self._base}{key} has version {found}, not {version}")
@@ -75,14 +75,14 @@ class LocalBackend:
                 file.seek(start)
                 return file.read(length)
         except OSError as error:
-            _raise_mapped(error, path)
+            raise_mapped(error, path)
 
     def stat(self, key: str) -> Entry:
         path = self._base + key
         try:
             status = os.stat(path)
         except OSError as error:
-            _raise_mapped(error, path)
+            raise_mapped(error, path)
         if stat.S_ISDIR(status.st_mode):
             raise NotFound(f"{path} is a directory, not an object")
         return Entry(key=key, size_bytes=status.st_size, modified=status.st_mtime)
@@ -133,10 +133,10 @@ class LocalBackend:
                 raise AlreadyExists(f"{path} exists") from error
             except OSError as error:
                 if error.errno not in _NO_HARD_LINKS:
-                    _raise_mapped(error, path)
+                    raise_mapped(error, path)
                 self._create_without_links(key, path, temporary)
         finally:
-            _unlink_if_present(temporary)
+            unlink_if_present(temporary)
         if durable:
             self._sync_directories(path)
         return _version_of(data)
@@ -162,26 +162,26 @@ class LocalBackend:
             with self._lock(key):
                 if version is not None and os.path.lexists(path):
                     self._require_version(path, version)
-                _unlink_if_present(path)
+                unlink_if_present(path)
         except OSError as error:
-            _raise_mapped(error, path)
+            raise_mapped(error, path)
 
     def delete_tree(self, prefix: str) -> int:
         path = self._base + prefix
         removed = 0
         try:
-            for folder, directories, names in os.walk(path, topdown=False, onerror=_raise_unless_absent):
+            for folder, directories, names in os.walk(path, topdown=False, onerror=reraise_unless_absent):
                 for name in names:
-                    removed += _unlink_if_present(f"{folder}/{name}")
+                    removed += unlink_if_present(f"{folder}/{name}")
                 for name in directories:
                     target = f"{folder}/{name}"
                     if os.path.islink(target):
-                        removed += _unlink_if_present(target)
+                        removed += unlink_if_present(target)
                     else:
-                        _rmdir_if_present(target)
-            _rmdir_if_present(path)
+                        rmdir_if_present(target)
+            rmdir_if_present(path)
         except OSError as error:
-            _raise_mapped(error, path)
+            raise_mapped(error, path)
         return removed
 
     def digest(self, key: str) -> str:
@@ -190,7 +190,7 @@ class LocalBackend:
             with open(path, "rb", buffering=0) as file:
                 return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
-            _raise_mapped(error, path)
+            raise_mapped(error, path)
 
     def upload(self, source: Path, key: str) -> None:
         import shutil
@@ -206,9 +206,9 @@ class LocalBackend:
             with self._lock(key):
                 self._place(os.replace, temporary, path)
         except OSError as error:
-            _raise_mapped(error, path)
+            raise_mapped(error, path)
         finally:
-            _unlink_if_present(temporary)
+            unlink_if_present(temporary)
 
     def with_try_limit(self, try_s: float) -> Self:
         del try_s
@@ -218,14 +218,14 @@ class LocalBackend:
         path = self._base + prefix if prefix else self.url
         try:
             if os.path.isdir(path):
-                for folder, _, names in os.walk(path, onerror=_raise):
+                for folder, _, names in os.walk(path, onerror=reraise):
                     for name in names:
-                        _sync_file(f"{folder}/{name}")
-                    _sync_directory(folder)
+                        sync_file(f"{folder}/{name}")
+                    sync_directory(folder)
             else:
-                _sync_file(path)
+                sync_file(path)
         except OSError as error:
-            _raise_mapped(error, path)
+            raise_mapped(error, path)
         self._sync_directories(path)
 
     def local_path(self, key: str) -> Path:
@@ -241,7 +241,7 @@ class LocalBackend:
         except (FileNotFoundError, NotADirectoryError):
             return
         except OSError as error:
-            _raise_mapped(error, path)
+            raise_mapped(error, path)
 
     def _temporary_name(self) -> str:
         # Unique among hosts and containers that share the directory (nonce), forks (pid) and threads (counter).
@@ -264,8 +264,8 @@ class LocalBackend:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            _unlink_if_present(temporary)
-            _raise_mapped(error, temporary)
+            unlink_if_present(temporary)
+            raise_mapped(error, temporary)
         return temporary
 
     def _put(self, path: str, data: bytes, durable: bool) -> None:
@@ -273,8 +273,8 @@ class LocalBackend:
         try:
             self._place(os.replace, temporary, path)
         except OSError as error:
-            _unlink_if_present(temporary)
-            _raise_mapped(error, path)
+            unlink_if_present(temporary)
+            raise_mapped(error, path)
 
     def _place(self, place: Callable[[str, str], None], temporary: str, path: str) -> None:
         """`os.link` or `os.replace`, making the directory first if it is missing."""
@@ -292,15 +292,15 @@ class LocalBackend:
                     raise AlreadyExists(f"{path} exists")
                 self._place(os.replace, temporary, path)
         except OSError as error:
-            _raise_mapped(error, path)
+            raise_mapped(error, path)
 
     def _require_version(self, path: str, version: str) -> None:
         try:
-            found = _version_of(_read_file(path))
+            found = _version_of(read_file(path))
         except FileNotFoundError as error:
             raise Conflict(f"{path} is gone; version {version} was expected") from error
         except OSError as error:
-            _raise_mapped(error, path)
+            raise_mapped(error, path)
         if found != version:
             raise Conflict(f"{path} has version {found}, not {version}")
 
@@ -316,9 +316,9 @@ class LocalBackend:
                 self._make_control_directory("locks")
                 descriptor = os.open(path, _LOCK_FILE, 0o666)
         except OSError as error:
-            _raise_mapped(error, path)
+            raise_mapped(error, path)
         try:
-            _acquire(descriptor, path)
+            acquire_lock(descriptor, path)
             yield
         finally:
             os.close(descriptor)
@@ -332,7 +332,7 @@ class LocalBackend:
             directory = os.path.dirname(directory)
         os.makedirs(f"{self._control}/{name}", exist_ok=True)
         for created in missing:
-            _sync_directory(os.path.dirname(created))
+            sync_directory(os.path.dirname(created))
 
     def _sync_directories(self, path: str) -> None:
         """Make the entry of `path`, and of each directory above it, survive a crash.
@@ -344,27 +344,9 @@ class LocalBackend:
         try:
             while len(directory) >= len(self._base):
                 directory = directory.rpartition("/")[0]
-                _sync_directory(directory or "/")
+                sync_directory(directory or "/")
         except OSError as error:
-            _raise_mapped(error, directory)
-
-
-def _acquire(descriptor: int, path: str) -> None:
-    """`flock` with a bound: its holder may be a stopped process."""
-    pause_s = 0.0005
-    give_up_at = 0.0
-    while True:
-        try:
-            return fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
-            now = time.monotonic()
-            give_up_at = give_up_at or now + LOCK_WAIT_S
-            if now > give_up_at:
-                raise Transient(
-                    f"{path} has been locked by another process for {LOCK_WAIT_S} s", applied=False
-                ) from error
-            time.sleep(pause_s)
-            pause_s = min(2 * pause_s, 0.05)
+            raise_mapped(error, directory)
 
 
 def _version_of(data: bytes) -> str:
@@ -388,84 +370,3 @@ def _entry(key: str, entry: os.DirEntry[str]) -> Entry | None:
     if not stat.S_ISREG(status.st_mode):
         raise StorageError(f"{entry.path} is not a regular file (a pipe, socket or device). Remove it.")
     return Entry(key=key, size_bytes=status.st_size, modified=status.st_mtime)
-
-
-def _read_file(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
-    try:
-        size_bytes = os.fstat(descriptor).st_size
-        # One byte more than expected tells the end without another call.
-        data = os.read(descriptor, size_bytes + 1)
-        if len(data) == size_bytes:
-            return data
-        chunks = [data]
-        while data:
-            data = os.read(descriptor, 1 << 20)
-            chunks.append(data)
-        return b"".join(chunks)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_file(path: str) -> None:
-    # O_NONBLOCK: opening a pipe that somebody left among the files would wait for its writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        _raise_mapped(error, path)
-    finally:
-        os.close(descriptor)
-
-
-def _sync_directory(path: str) -> None:
-    descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
-    try:
-        os.fsync(descriptor)
-    except OSError as error:
-        if error.errno not in _NO_DIRECTORY_FSYNC:
-            _raise_mapped(error, path)
-        logger.debug("%s: this file system cannot sync directories: %s", path, error)
-    finally:
-        os.close(descriptor)
-
-
-def _unlink_if_present(path: str) -> bool:
-    try:
-        os.unlink(path)
-    except FileNotFoundError:
-        return False
-    return True
-
-
-def _rmdir_if_present(path: str) -> None:
-    with suppress(FileNotFoundError):
-        os.rmdir(path)
-
-
-def _raise(error: OSError) -> NoReturn:
-    raise error
-
-
-def _raise_unless_absent(error: OSError) -> None:
-    if not isinstance(error, FileNotFoundError):
-        raise error
-
-
-def _raise_mapped(error: OSError, path: str) -> NoReturn:
-    """Raise the storage error that `error` means. An I/O error is final: a later fsync would wrongly succeed."""
-    if isinstance(error, StorageError):
-        raise error  # some storage errors are OSErrors too, so that callers may catch either
-    number = error.errno
-    what = f"{path}: {error.strerror}"
-    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
-        raise NotFound(f"{path} does not exist or is no file ({error.strerror})") from error
-    if number in _FULL:
-        raise OutOfSpace(number, f"{error.strerror}. Free some space, then run again", path) from error
-    if number in _DENIED:
-        raise PermissionDenied(number, f"{error.strerror} (as user {os.geteuid()})", path) from error
-    if number == errno.EXDEV:
-        raise StorageError(f"{what}. A root and its step directories must lie on one file system.") from error
-    if number in _MAY_PASS:
-        raise Transient(what) from error
-    raise StorageError(what) from error

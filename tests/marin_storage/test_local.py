@@ -19,6 +19,7 @@ from marin_storage import (
     Store,
     Unavailable,
     open_store,
+    posix,
 )
 from marin_storage import local as local_module
 
@@ -232,7 +233,7 @@ def test_a_directory_in_the_way_is_no_object(store: Store) -> None:
 def test_a_stopped_lock_holder_does_not_block_for_ever(
     store: Store, root: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(local_module, "LOCK_WAIT_S", 0.001)
+    monkeypatch.setattr(posix, "LOCK_WAIT_S", 0.001)
     store.write("key", b"x")
     stopped = open_store(str(root)).backend
     assert isinstance(stopped, local_module.LocalBackend)

@@ -7,7 +7,18 @@ from typing import Any
 
 import pytest
 from faults import Fault, FaultyBackend
-from marin_storage import AlreadyExists, Blob, Conflict, RetryPolicy, StorageError, Store, Transient, open_store, probe
+from marin_storage import (
+    AlreadyExists,
+    Blob,
+    Conflict,
+    RetryPolicy,
+    StorageError,
+    Store,
+    Transient,
+    open_store,
+    posix,
+    probe,
+)
 from marin_storage import gcs as gcs_module
 from marin_storage import local as local_module
 from marin_storage.gcs import GcsBackend
@@ -68,7 +79,7 @@ def check_a_rival_cannot_slip_in_between_comparison_and_rename(store: Store) -> 
             )
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local_module, "LOCK_WAIT_S", 0.0)
+        patch.setattr(posix, "LOCK_WAIT_S", 0.0)
         patch.setattr(LocalBackend, "_require_version", rival_comes_after_the_comparison)
         store.replace("key", b"3", version=version)
     assert slipped_in == [False]
