@@ -8,6 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
+from lab import Lab
+from shell import Shell
 
 REPOSITORY = Path(__file__).parents[3]
 
@@ -46,6 +48,18 @@ class Scripts:
             timeout=60,
             check=False,
         )
+
+
+@pytest.fixture
+def lab(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Lab:
+    """Outputs to look at: `lab.run(...)` makes them."""
+    monkeypatch.setenv("LAB_NOTEBOOK", str(tmp_path / "notebook"))
+    return Lab(folder=tmp_path)
+
+
+@pytest.fixture
+def shell(lab: Lab, capsys: pytest.CaptureFixture[str]) -> Shell:
+    return Shell(lab, capsys)
 
 
 @pytest.fixture
