@@ -8,6 +8,7 @@ from typing import Any, Literal
 from marin_pipe.execution.errors import IdentityConflict
 from marin_pipe.execution.handle import SourcePolicy, Step
 from marin_pipe.execution.identity import canonical_json
+from marin_pipe.execution.layout import is_pin_address
 from marin_pipe.execution.records import FileEntry, Served
 from marin_pipe.execution.source import Fingerprint, changed_parts
 
@@ -43,7 +44,7 @@ def assess(
 
     Args:
         input_digests: `digests_by_key` of the current commits of the inputs that have one. An input without a commit
-            does not make its consumer stale.
+            does not make its consumer stale, unless it was pinned when the commit was made: then it was never there.
 
     Raises:
         IdentityConflict: another function, with other source, made the output.
@@ -57,6 +58,13 @@ def assess(
             cause="input",
             why=f"because of {names}: its output changed",
             inputs=tuple(use.directory for use in changed),
+        )
+    unpinned = [use for use in record.inputs if is_pin_address(use.directory) and use.key not in input_digests]
+    if unpinned:
+        return Stale(
+            cause="input",
+            why=f"because of {unpinned[0].name}: it is no longer pinned to {unpinned[0].directory}",
+            inputs=tuple(use.directory for use in unpinned),
         )
     if record.source.digest == source.digest or policy == "ignore":
         return Current()

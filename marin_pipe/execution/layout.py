@@ -1,5 +1,6 @@
 """Where things lie below a root. Only this file knows the names; every key is relative to the root."""
 
+import os
 import re
 import secrets
 
@@ -37,6 +38,11 @@ def name_problem(name: str) -> str | None:
 def step_directory(name: str, key: str) -> str:
     """`<name>-<first 16 hex of key>`."""
     return f"{name}-{key[:KEY_DIGITS]}"
+
+
+def is_pin_address(directory: str) -> bool:
+    """Whether a record's input was read through a pin: step directories are relative to their root."""
+    return "://" in directory or os.path.isabs(directory)
 
 
 def commit_key(directory: str, number: int) -> str:

@@ -5,9 +5,9 @@ import os
 from marin_storage import Store, open_store
 
 from marin_pipe.execution import decide
-from marin_pipe.execution.errors import ConfigurationError
+from marin_pipe.execution.errors import ConfigurationError, GraphError, RecordError
 from marin_pipe.execution.handle import Pin, Step
-from marin_pipe.execution.layout import STEP_DIRECTORY
+from marin_pipe.execution.layout import STEP_DIRECTORY, step_directory
 from marin_pipe.execution.markers import Artifact
 from marin_pipe.execution.observe import data_directory, observe
 from marin_pipe.execution.records import Built, FileEntry, Provenance, Record, Served
@@ -18,19 +18,49 @@ def resolve_pin(step: Step[object], pin: Pin) -> tuple[Served, str]:
 
     The URL is an output directory of any root (its current commit is served), or a plain directory of files for a
     step whose result has no fields.
+
+    Raises:
+        ConfigurationError: nothing is there to serve, or its result is not what the step returns.
     """
-    base, _, last = pin.url.rstrip("/").rpartition("/")
+    address = pin_address(pin)
+    base, _, last = address.rpartition("/")
     if STEP_DIRECTORY.match(last):
-        store = open_store(base)
-        seen = observe(store, last)
-        if seen.commit is None:
-            raise ConfigurationError(
-                f"step {step.name} is pinned to {pin.url}, which has no commit to serve",
-                next="pin it to an output that `marin-pipe ls` shows, or remove .pinned_to(...)",
-            )
-        return seen.commit, join_url(store.url, data_directory(last, seen.commit))
-    store = open_store(pin.url)
-    return _plain_directory(step, pin, store), store.url
+        commit, data = _output(step, pin, base, last)
+    else:
+        store = open_store(address)
+        commit, data = _plain_directory(step, pin, store), store.url
+    _check_kind(step, pin, commit, data)
+    return commit, data
+
+
+def _output(step: Step[object], pin: Pin, base: str, last: str) -> tuple[Served, str]:
+    store = open_store(base)
+    commit = observe(store, last).commit
+    if commit is None:
+        raise ConfigurationError(
+            f"step {step.name} is pinned to {pin.url}, which has no commit to serve",
+            next="pin it to an output that `marin-pipe ls` shows, or remove .pinned_to(...)",
+        )
+    if commit.kind == "built":
+        return commit, join_url(store.url, data_directory(last, commit))
+    # An adopted output lies in a directory of another step, named from the root: a name may have several parts.
+    own = step_directory(commit.record.name, commit.record.key)
+    root = store if own == last else open_store(f"{base}/{last}".removesuffix(f"/{own}"))
+    return commit, join_url(root.url, data_directory(last, commit))
+
+
+def _check_kind(step: Step[object], pin: Pin, commit: Served, data: str) -> None:
+    # Loading knows pins, so it cannot be imported before them.
+    from marin_pipe.execution.load import revive
+
+    try:
+        revive(commit.record.result, step.function.hints.get("return"), data_url=data, where=pin.url)
+    except (RecordError, GraphError) as error:
+        raise ConfigurationError(
+            f"step {step.name} is pinned to {pin.url}, whose result is not what {step.function.name} returns",
+            why=error.what,
+            next="pin it to an output of the same kind, or remove .pinned_to(...)",
+        ) from error
 
 
 def _plain_directory(step: Step[object], pin: Pin, store: Store) -> Built:
@@ -88,7 +118,7 @@ def _plain_directory(step: Step[object], pin: Pin, store: Store) -> Built:
 
 def pin_address(pin: Pin) -> str:
     """Where a pin points, as records keep it: a URL or an absolute path, whatever the working directory is later."""
-    return pin.url if "://" in pin.url else os.path.abspath(os.path.expanduser(pin.url))
+    return pin.url.rstrip("/") if "://" in pin.url else os.path.abspath(os.path.expanduser(pin.url))
 
 
 def join_url(root: str, key: str) -> str:

@@ -137,5 +137,12 @@ class View:
             result=commit.record.result,
             annotation=node.step.function.hints.get("return"),
             manifest=commit.manifest,
-            rebuild=f"run --force {node.name}",
+            rebuild=_rebuild(node),
         )
+
+
+def _rebuild(node: Node) -> str:
+    pin = node.step.options.pin
+    if pin is None:
+        return f"rebuild it with `run --force {node.name}`"
+    return f"restore what {pin.url} held, or remove .pinned_to(...) from step {node.name}"

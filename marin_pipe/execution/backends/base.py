@@ -26,7 +26,7 @@ class LoadedInput:
     """The upstream function's return annotation, to validate `result` with."""
     manifest: tuple[FileEntry, ...]
     rebuild: str
-    """Command that rebuilds it, for error messages."""
+    """What to do if it is damaged, for error messages: "rebuild it with `...`"."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -113,5 +113,5 @@ def _corrupt(directory: str, data: InputData, path: str, what: str) -> CorruptOu
     return CorruptOutput(
         f"{directory}: the file {path!r} {what}",
         why=f"data below {data.data_url} was changed or removed after it was committed",
-        next=f"rebuild it with `{data.rebuild}`",
+        next=data.rebuild,
     )

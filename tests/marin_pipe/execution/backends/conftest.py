@@ -132,7 +132,7 @@ def _loaded(store: Store, upstream: Step[Any], ran: Ran) -> LoadedInput:
         result=ran.result.result,
         annotation=upstream.function.hints.get("return"),
         manifest=ran.result.manifest,
-        rebuild=f"run --force {upstream.name}",
+        rebuild=f"rebuild it with `run --force {upstream.name}`",
     )
 
 
