@@ -21,6 +21,7 @@ from marin_storage.errors import AlreadyExists, Conflict, NotFound, StorageError
 from marin_storage.keys import CONTROL_DIRECTORY
 from marin_storage.posix import (
     acquire_lock,
+    discard,
     raise_mapped,
     read_file,
     reraise,
@@ -136,7 +137,7 @@ class LocalBackend:
                     raise_mapped(error, path)
                 self._create_without_links(key, path, temporary)
         finally:
-            unlink_if_present(temporary)
+            discard(temporary)
         if durable:
             self._sync_directories(path)
         return _version_of(data)
@@ -208,7 +209,7 @@ class LocalBackend:
         except OSError as error:
             raise_mapped(error, path)
         finally:
-            unlink_if_present(temporary)
+            discard(temporary)
 
     def with_try_limit(self, try_s: float) -> Self:
         del try_s
@@ -264,7 +265,7 @@ class LocalBackend:
             finally:
                 os.close(descriptor)
         except OSError as error:
-            unlink_if_present(temporary)
+            discard(temporary)
             raise_mapped(error, temporary)
         return temporary
 
@@ -273,7 +274,7 @@ class LocalBackend:
         try:
             self._place(os.replace, temporary, path)
         except OSError as error:
-            unlink_if_present(temporary)
+            discard(temporary)
             raise_mapped(error, path)
 
     def _place(self, place: Callable[[str, str], None], temporary: str, path: str) -> None:

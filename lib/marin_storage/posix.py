@@ -87,6 +87,12 @@ def unlink_if_present(path: str) -> bool:
     return True
 
 
+def discard(path: str) -> None:
+    """Remove a temporary file if that is possible: the outcome of what it was written for is the one to tell."""
+    with suppress(OSError):
+        os.unlink(path)
+
+
 def rmdir_if_present(path: str) -> None:
     with suppress(FileNotFoundError):
         os.rmdir(path)

@@ -21,7 +21,7 @@ def files(*, ctx: StepContext) -> int:
     """Writes through plain system calls, which the simulated disk sees."""
     print("writing")
     for name, data in DATA.items():
-        path = os.path.join(os.fspath(ctx.output), name)
+        path = f"{ctx.output}/{name}"
         os.makedirs(os.path.dirname(path), exist_ok=True)
         descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
         os.write(descriptor, data[:1000])
