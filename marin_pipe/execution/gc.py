@@ -9,7 +9,7 @@ Deleting goes on while others run, so it follows a protocol in which one of two 
 3. *Look again* at launches, labels, records and adoptions. A launch that saw an output before its tombstone has either
    written its record by now, which is seen here, or reads `gc.json` after step 2. An adoption is either published by
    now, which is seen here, or its author, who looks at the build pointer again after publishing, finds it gone and
-   withdraws the adoption (`attempt.py`; `adoption.py` looks at the source's commits).
+   withdraws the adoption (`commit.py`; `adoption.py` looks at the source's commits).
 4. What has become reachable is *restored*: its last commit is made again under the number after the tombstone. If
    somebody else has taken that number, theirs stands.
 5. Only then the attempts and `work/` of the others are *deleted*: by name, and only those older than this lease, so
