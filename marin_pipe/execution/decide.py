@@ -9,7 +9,7 @@ from marin_pipe.execution.errors import IdentityConflict
 from marin_pipe.execution.handle import SourcePolicy, Step
 from marin_pipe.execution.identity import canonical_json
 from marin_pipe.execution.layout import is_pin_address
-from marin_pipe.execution.records import FileEntry, Served
+from marin_pipe.execution.records import FileEntry, InputUse, Served
 from marin_pipe.execution.source import Fingerprint, changed_parts
 
 Cause = Literal["new", "withdrawn", "input", "source", "forced"]
@@ -43,15 +43,16 @@ def assess(
     """Whether `commit` is current.
 
     Args:
-        input_digests: `digests_by_key` of the current commits of the inputs that have one. An input without a commit
-            does not make its consumer stale, unless it was pinned when the commit was made: then it was never there.
+        input_digests: output digests of the current commits of the inputs that have one, by step directory (or pin)
+            and by key (`digests_by_key`), which an input that was renamed keeps. An input without a commit does not
+            make its consumer stale, unless it was pinned when the commit was made: then it was never there.
 
     Raises:
         IdentityConflict: another function, with other source, made the output.
     """
     check_function(step, commit, source=source)
     record = commit.record
-    changed = [use for use in record.inputs if not _is_among(use.output_digest, input_digests.get(use.key))]
+    changed = [use for use in record.inputs if _is_changed(use, input_digests)]
     if changed:
         names = ", ".join(sorted({use.name for use in changed}))
         return Stale(
@@ -102,8 +103,14 @@ def digests_by_key(outputs: Iterable[tuple[str, str]]) -> dict[str, str]:
     return found
 
 
-def _is_among(digest: str, current: str | None) -> bool:
-    return current is None or digest == current or digest in current.split("+")
+def is_ambiguous(digests: Mapping[str, str]) -> bool:
+    """Whether the build key made from `digests` does not tell which bytes were read where: then nothing is adopted."""
+    return any("+" in digest for digest in digests.values())
+
+
+def _is_changed(use: InputUse, current: Mapping[str, str]) -> bool:
+    digest = current.get(use.directory) or current.get(use.key)
+    return digest is not None and use.output_digest != digest and use.output_digest not in digest.split("+")
 
 
 def own_arguments(step: Step[Any], digests: Mapping[str, str]) -> Any:

@@ -349,7 +349,7 @@ class Engine:
     def _may_adopt(self, node: Node) -> bool:
         """A forced step must be computed by this launch; under another name of the same computation will do."""
         if node not in self.selected.forced:
-            return True
+            return self.view.may_adopt(node)
         first = self._twins[node.step.key]
         return first is not node and self.reporter.ends[first.directory].status == "built"
 

@@ -3,7 +3,10 @@
 import os
 from typing import Any
 
-from marin_pipe.execution.errors import MissingOutput, RecordError
+from pydantic import ValidationError
+
+from marin_pipe.execution.declared import describe, members
+from marin_pipe.execution.errors import GraphError, MissingOutput, RecordError
 from marin_pipe.execution.handle import Step
 from marin_pipe.execution.markers import Artifact
 from marin_pipe.execution.observe import data_directory, observe
@@ -30,23 +33,37 @@ def load_step(step: Step[Any], *, root: str | os.PathLike[str] | None) -> Any:
             )
         commit, data = seen.commit, join_url(store.url, data_directory(step.directory, seen.commit))
     where = f"{step.directory}, commit {commit.number}"
-    return revive(commit.record.result, step.function.hints.get("return"), data_url=data, where=where)
+    annotation = step.function.hints.get("return")
+    return revive(commit.record.result, annotation, data_url=data, where=where, step=step.name)
 
 
-def revive(result: Any, annotation: Any, *, data_url: str, where: str) -> Any:
-    """A recorded JSON result as the type the step declares. RecordError if it no longer validates."""
-    from pydantic import ValidationError
+def revive(result: Any, annotation: Any, *, data_url: str, where: str, step: str = "STEP") -> Any:
+    """A recorded JSON result as the type the step declares, an artifact with its path.
 
-    next_ = "rebuild it with `run --force STEP`, or correct the class"
-    if isinstance(annotation, type) and issubclass(annotation, Artifact):
+    Args:
+        where: the output, for errors.
+        step: the name of the step that made it, for errors.
+
+    Raises:
+        RecordError: it no longer validates.
+    """
+    declared = annotation if annotation is not None else Any
+    kinds = [m for m in members(declared) if isinstance(m, type) and issubclass(m, Artifact)]
+    problem = ""
+    for kind in kinds if isinstance(result, dict) or declared in kinds else ():
         try:
-            return annotation.model_validate(result).located_at(data_url)
+            return kind.model_validate(result).located_at(data_url)
         except ValidationError as error:
             first = error.errors()[0]
             field = ".".join(str(part) for part in first["loc"]) or "(whole result)"
-            raise RecordError(
-                f"{where}: the recorded {annotation.__name__} no longer validates: {field}: {first['msg']}",
-                why="the class was changed after the output was built",
-                next=next_,
-            ) from error
-    return coerce(result, annotation if annotation is not None else Any, where=where)
+            problem = problem or f"{field}: {first['msg']}"
+    try:
+        if not problem:
+            return coerce(result, declared, where="it")
+    except GraphError as error:
+        problem = error.what
+    raise RecordError(
+        f"{where}: the recorded {describe(declared)} no longer validates: {problem}",
+        why="the type that the step returns was changed after the output was built",
+        next=f"rebuild it with `run --force {step}`, or correct the type",
+    )

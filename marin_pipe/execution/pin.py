@@ -5,7 +5,7 @@ import os
 from marin_storage import Store, open_store
 
 from marin_pipe.execution import decide
-from marin_pipe.execution.errors import ConfigurationError, GraphError, RecordError
+from marin_pipe.execution.errors import ConfigurationError, RecordError
 from marin_pipe.execution.handle import Pin, Step
 from marin_pipe.execution.layout import STEP_DIRECTORY, step_directory
 from marin_pipe.execution.markers import Artifact
@@ -54,8 +54,9 @@ def _check_kind(step: Step[object], pin: Pin, commit: Served, data: str) -> None
     from marin_pipe.execution.load import revive
 
     try:
-        revive(commit.record.result, step.function.hints.get("return"), data_url=data, where=pin.url)
-    except (RecordError, GraphError) as error:
+        annotation = step.function.hints.get("return")
+        revive(commit.record.result, annotation, data_url=data, where=pin.url, step=step.name)
+    except RecordError as error:
         raise ConfigurationError(
             f"step {step.name} is pinned to {pin.url}, whose result is not what {step.function.name} returns",
             why=error.what,

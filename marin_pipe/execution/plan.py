@@ -3,7 +3,7 @@
 import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, get_args
 
 from marin_storage import Store, open_store
 
@@ -68,8 +68,9 @@ def plan(
     Raises:
         GraphError, ConfigurationError, IdentityConflict: as `run` would.
     """
-    from marin_pipe.execution.run import resolve_root
+    from marin_pipe.execution.run import check_choice, resolve_root
 
+    check_choice("source", source, get_args(SourcePolicy))
     graph = build_graph(steps)
     store = open_store(resolve_root(root))
     view = View(store=store, source_policy=source)
@@ -143,7 +144,7 @@ class Planner:
         first = self._first_of_key.setdefault(node.step.key, node)
         if first is not node and (not forced or self._rows[first].action in ("run", "resume")):
             return f"the same computation as {first.name}"
-        if forced or outlook.moving:
+        if forced or outlook.moving or not self.view.may_adopt(node):
             return None
         key = decide.build_key(node.step, self.view.own_arguments(node), source_digest=self.view.source(node).digest)
         found = find_build(self._store, key)

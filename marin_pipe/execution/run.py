@@ -8,7 +8,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from marin_storage import Store, ensure_writable, open_store
 
@@ -57,6 +57,19 @@ class RunSettings:
     """Accept a store whose conditional writes lie."""
     selection: Selection = Selection()
     times: LeaseTimes = LeaseTimes()
+
+    def __post_init__(self) -> None:
+        check_choice("backend", self.backend, ("local", "inline"))
+        check_choice("source", self.source, get_args(SourcePolicy))
+        check_choice("verify", self.verify, ("sizes", "digests"))
+        if self.max_concurrent is not None and self.max_concurrent < 1:
+            raise ConfigurationError(f"max_concurrent={self.max_concurrent} must be at least 1")
+
+
+def check_choice(name: str, value: object, choices: tuple[str, ...]) -> None:
+    """ConfigurationError if `value` is none of `choices`."""
+    if value not in choices:
+        raise ConfigurationError(f"{name}={value!r} must be one of {', '.join(map(repr, choices))}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -127,8 +140,6 @@ class Launcher:
     def run(self, on_event: Callable[[StepEvent], None] | None = None) -> RunReport:
         started = time.monotonic()
         settings = self._settings
-        if settings.max_concurrent is not None and settings.max_concurrent < 1:
-            raise ConfigurationError(f"max_concurrent={settings.max_concurrent} must be at least 1")
         if self._store.url.startswith("memory:") and settings.backend != "inline":
             raise ConfigurationError(
                 f"the root {self._store.url} lives in this process only, and the {settings.backend} backend runs steps "

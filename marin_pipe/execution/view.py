@@ -73,7 +73,7 @@ class View:
         return decide.assess(
             node.step,
             commit,
-            input_digests=self.digests(settled),
+            input_digests=self._current_digests(settled),
             source=self.source(node),
             policy=self.policy(node),
         )
@@ -84,6 +84,10 @@ class View:
         if commit is not None and commit.record.module != node.step.function.module_name:
             decide.check_function(node.step, commit, source=self.source(node))
 
+    def may_adopt(self, node: Node) -> bool:
+        """Whether the node's build key tells which bytes it reads where."""
+        return not decide.is_ambiguous(self.digests(node.inputs))
+
     def own_arguments(self, node: Node) -> Any:
         """The node's arguments with the digests of its inputs' outputs; every input has a commit."""
         return decide.own_arguments(node.step, self.digests(node.inputs))
@@ -91,6 +95,14 @@ class View:
     def digests(self, nodes: Iterable[Node]) -> dict[str, str]:
         """Output digests, by key, of those of `nodes` that have a commit."""
         return decide.digests_by_key((n.step.key, c.output_digest) for n in nodes if (c := self.observations[n].commit))
+
+    def _current_digests(self, nodes: Iterable[Node]) -> dict[str, str]:
+        nodes = list(nodes)
+        by_key = self.digests(nodes)
+        if len(by_key) < len(nodes):
+            # Several names of one computation: each is told apart by its directory.
+            by_key |= {self.address(n): c.output_digest for n in nodes if (c := self.observations[n].commit)}
+        return by_key
 
     def data_url(self, node: Node) -> str:
         """URL of the node's committed data directory."""

@@ -10,6 +10,7 @@ from marin_storage import Store, open_store
 from marin_pipe.execution.backends.transport import InputData
 from marin_pipe.execution.binding import Placeholder
 from marin_pipe.execution.errors import CorruptOutput, MissingOutput
+from marin_pipe.execution.layout import KEY_DIGITS
 from marin_pipe.execution.load import revive
 
 if TYPE_CHECKING:
@@ -37,7 +38,8 @@ class Loader:
         directory = placeholder.directory
         data = inputs[directory]
         if placeholder.path is None:
-            return revive(data.result, annotations[directory], data_url=data.data_url, where=directory)
+            name = directory[: -KEY_DIGITS - 1]
+            return revive(data.result, annotations[directory], data_url=data.data_url, where=directory, step=name)
         return _path_inside(directory, data, placeholder.path, root=root)
 
     def verify(self, directory: str, data: InputData, *, root: str, mode: str) -> None:

@@ -49,10 +49,10 @@ def _encode_artifact(result: Artifact, annotation: Any, step: str) -> Any:
         )
     try:
         encoded = _without_special_floats(result.model_dump(mode="json"))
-        again = kind.model_validate(encoded)
+        again = revive(encoded, annotation, data_url="", where="the result", step=step)
         # By text: nan is not equal to itself.
-        same = repr(again) == repr(result)
-    except ValueError as error:  # pydantic's errors are ValueErrors
+        same = type(again) is kind and repr(again) == repr(result)
+    except (ValueError, RecordError) as error:  # pydantic's errors are ValueErrors
         raise ResultError(
             f"step {step} returned a {kind.__name__} that JSON cannot hold: {error}",
             next="use fields of JSON types: numbers, text, lists, dicts, models",
@@ -67,8 +67,8 @@ def _encode_artifact(result: Artifact, annotation: Any, step: str) -> Any:
 
 def _check_way_back(encoded: Any, value: Any, annotation: Any, step: str) -> None:
     try:
-        again = revive(encoded, annotation, data_url="", where="the result")
-    except (GraphError, RecordError) as error:
+        again = revive(encoded, annotation, data_url="", where="the result", step=step)
+    except RecordError as error:
         raise ResultError(f"step {step}: its result cannot be read back from JSON: {error}") from error
     if again != value or type(again) is not type(value):
         raise ResultError(
