@@ -174,6 +174,8 @@ class Dangers:
     """Of a body's failure."""
     forced: float = 0.2
     """Of a driver that wants a new commit whatever is there."""
+    adopting: bool = True
+    """Whether a driver that has the lease looks for equal work, which its predecessor may have committed."""
 
 
 CALM = Dangers(disbelief=0.0, faults=0.0, failing=0.0, forced=0.0)
@@ -246,7 +248,9 @@ class _World:
             if seen.commit is not None and (not forced or seen.highest > first.highest):
                 self.served.append(seen.commit)
                 return True
-            result = attempts.run(_job(seen, forced=forced, expired=expired), Control())
+            result = attempts.run(
+                _job(seen, may_adopt=not forced and self.dangers.adopting, expired=expired), Control()
+            )
             if isinstance(result, Committed):
                 self.built += 1
                 seen = result.observation
@@ -269,6 +273,19 @@ def play(seed: int, dangers: Dangers = DEADLY) -> Outcome:
     turns.run([world.driver] * dangers.drivers, weights=weights)
     # Whatever the others left behind: one more driver comes to an end, with nobody's help.
     assert world.launch({}, forced=False, disbelief=1.0)
+    return _outcome(world)
+
+
+def play_lost_reply(n: int) -> Outcome:
+    """One driver, alone, which believes nobody dead and loses the reply to its n-th mutation."""
+    rng = random.Random(n)
+    turns = Interleaving(rng)
+    world = _World(rng=rng, dangers=CALM, turns=turns)
+    turns.run([lambda: _check_true(world.launch({n: Fault.REPLY_LOST}, forced=False, disbelief=0.0))], weights=[1.0])
+    return _outcome(world)
+
+
+def _outcome(world: _World) -> Outcome:
     return Outcome(
         backend=world.backend,
         started=world.started,
@@ -277,6 +294,10 @@ def play(seed: int, dangers: Dangers = DEADLY) -> Outcome:
         crashes=world.crashes,
         forced=world.forced,
     )
+
+
+def _check_true(value: bool) -> None:
+    assert value
 
 
 def check(outcome: Outcome) -> None:
@@ -329,7 +350,7 @@ def _no_wait() -> RetryPolicy:
     return RetryPolicy(clock=lambda: next(now) * 1e-3, sleep=lambda _: None, random=lambda: 0.5)
 
 
-def _job(seen: Observation, *, forced: bool, expired: str | None) -> Job:
+def _job(seen: Observation, *, may_adopt: bool, expired: str | None) -> Job:
     return Job(
         step=STEP,
         directory=DIRECTORY,
@@ -339,6 +360,6 @@ def _job(seen: Observation, *, forced: bool, expired: str | None) -> Job:
         own_arguments={},
         source=Fingerprint(digest="0" * 64, parts={}, untraced=(), files={}),
         resource=CPU(),
-        may_adopt=not forced,
+        may_adopt=may_adopt,
         expired_lease=expired,
     )

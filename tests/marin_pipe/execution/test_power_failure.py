@@ -1,100 +1,29 @@
 """A power failure at any instant of a launch: what is committed then is whole, and the next launch succeeds."""
 
-import os
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
-from marin_storage import open_store
-from outputs import check_once, check_whole
+from power_failure import check_every_instant, check_finished, check_next_launch, launch_on_disk
 from simulated_disk import CRASHES, Crash, SimulatedDisk
 
-import marin_pipe
-from marin_pipe import StepContext, step
-from marin_pipe.execution import lease, provenance
-
-DATA = {"data.bin": b"\1\2\3" * 1000, "more/deep/data.bin": b"\4\5\6" * 1000}
-
-
-@step
-def files(*, ctx: StepContext) -> int:
-    """Writes through plain system calls, which the simulated disk sees."""
-    print("writing")
-    for name, data in DATA.items():
-        path = f"{ctx.output}/{name}"
-        os.makedirs(os.path.dirname(path), exist_ok=True)
-        descriptor = os.open(path, os.O_WRONLY | os.O_CREAT)
-        os.write(descriptor, data[:1000])
-        os.write(descriptor, data[1000:])
-        os.close(descriptor)
-    return len(DATA)
-
-
-@step
-def count(number: int) -> int:
-    return number
-
-
-STEPS = {"count": count(files())}
+from marin_pipe.execution import provenance
 
 
 @pytest.fixture
 def disk(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> SimulatedDisk:
-    """What a launch below `<tmp_path>/disk/root` did, whose process is gone."""
     monkeypatch.setattr(provenance, "git_state", lambda _: (None, None))
-    base = tmp_path / "disk"
-    base.mkdir()
-    gone = replace(lease.this_process(), pid=10_000_000, pid_start="1")
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(lease, "this_process", lambda: gone)
-        made = SimulatedDisk(base, patch)
-        assert marin_pipe.run(STEPS, root=base / "root", backend="inline").ok
-    return made
-
-
-def restore(disk: SimulatedDisk, crash: Crash, num_events: int, root: Path) -> None:
-    """The disk as it is after the crash, below `root`."""
-    for name, data in disk.after(crash, num_events).items():
-        if name.startswith("root/"):
-            path = root / name.removeprefix("root/")
-            path.parent.mkdir(parents=True, exist_ok=True)
-            path.write_bytes(data)
-    root.mkdir(exist_ok=True)
-
-
-def check_every_instant(disk: SimulatedDisk, tmp_path: Path, *, stride: int) -> set[int]:
-    """Commits are whole after a crash at every `stride`-th event; how many there were."""
-    counts = set()
-    for number, crash in enumerate(CRASHES):
-        for num_events in range(number % stride, len(disk.events) + 1, stride):
-            root = tmp_path / f"{number}-{num_events}"
-            restore(disk, crash, num_events, root)
-            counts.add(len(check_whole(open_store(str(root)))))
-    return counts
+    return launch_on_disk(tmp_path / "disk")
 
 
 def test_what_is_committed_at_any_instant_is_whole(disk: SimulatedDisk, tmp_path: Path) -> None:
     assert check_every_instant(disk, tmp_path, stride=3) == {0, 1, 2}
 
 
-@pytest.mark.parametrize("crash", CRASHES)
-def test_a_finished_launch_is_not_lost(disk: SimulatedDisk, tmp_path: Path, crash: Crash) -> None:
-    restore(disk, crash, len(disk.events), tmp_path / "after")
-    commits = check_once(open_store(str(tmp_path / "after")), 2)
-    assert {file["path"] for commit in commits.values() for file in commit[1]["manifest"]} == set(DATA)
+def test_a_finished_launch_is_not_lost(disk: SimulatedDisk, tmp_path: Path) -> None:
+    check_finished(disk, tmp_path)
 
 
 @pytest.mark.parametrize("crash", CRASHES)
 def test_the_next_launch_succeeds_with_what_is_left(disk: SimulatedDisk, tmp_path: Path, crash: Crash) -> None:
     """Leases, logs and indices are not synced: they may be gone, empty or old."""
-    steps = 25
-    for index in range(steps + 1):
-        num_events = len(disk.events) * index // steps
-        root = tmp_path / str(num_events)
-        restore(disk, crash, num_events, root)
-        before = check_whole(open_store(str(root)))
-        report = marin_pipe.run(STEPS, root=root, backend="inline")
-        assert report.ok, (num_events, report)
-        assert report.duration_s < 5, num_events
-        assert {end.directory for end in report.steps if end.status == "cached"} == set(before), num_events
-        check_once(open_store(str(root)), 2)
+    check_next_launch(disk, crash, tmp_path, instants=25)
