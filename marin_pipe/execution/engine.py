@@ -18,6 +18,7 @@ from marin_pipe.execution.layout import attempt_directory
 from marin_pipe.execution.lease import Watch
 from marin_pipe.execution.machine import Grant, Pool
 from marin_pipe.execution.observe import Observation
+from marin_pipe.execution.outlook import foresee
 from marin_pipe.execution.reasons import Reasons
 from marin_pipe.execution.report import Failure, Reporter, Status, StepReport
 from marin_pipe.execution.resources import Resource
@@ -122,7 +123,8 @@ class Engine:
     def _demanded(self) -> set[Node]:
         """Targets, and the inputs that decide about what is demanded.
 
-        An input without a commit is demanded only by a consumer that certainly runs.
+        An input without a commit is demanded only by a consumer that certainly runs. Where a commit has such an input,
+        all that is known to be stale is looked for first: what it makes rebuild decides about others too.
         """
         demanded = set(self.selected.targets)
         for node in reversed(self.graph.nodes):
@@ -131,7 +133,11 @@ class Engine:
             runs = self._must_run(node)
             if runs and node not in self.selected.allowed:
                 continue
-            demanded.update(i for i in node.inputs if runs or self.view.commit(i) is not None)
+            present = [i for i in node.inputs if runs or self.view.commit(i) is not None]
+            if len(present) < len(node.inputs):
+                outlooks = foresee(self.graph, self.view, self.selected)
+                return {found for found, outlook in outlooks.items() if outlook.needed_if is None}
+            demanded.update(present)
         return demanded
 
     def _check(self, demanded: set[Node]) -> None:

@@ -181,3 +181,21 @@ def test_each_name_of_one_computation_counts_for_itself(lab: Lab) -> None:
     lab.run(node("a", salt="1").named("y"), selection={"force": "y"})
     lab.run(both)
     assert both.load(root=lab.root).read() == "b(a2,a1)"
+
+
+def test_an_input_that_is_rebuilt_for_another_consumer_counts_in_the_same_launch(lab: Lab) -> None:
+    """m and n read i, which is gone. n must run again, so i comes back, with other bytes: m must notice."""
+
+    def graph(salt: str = "", chance: str = ""):
+        i, x = node("i", salt=chance).named("i"), node("x", salt=salt).named("x")
+        return {"m": node("m", (i,)).named("m"), "n": node("n", (i, x)).named("n"), "x": x, "i": i}
+
+    lab.run(graph())
+    lab.delete(graph()["i"])
+    lab.run(graph("!")["x"], selection={"force": "x"})
+    asked = {name: step for name, step in graph("!", "?").items() if name in "mn"}
+    lab.ran()
+    assert lab.statuses(asked) == {"i": "built", "x": "cached", "m": "built", "n": "built"}
+    assert asked["m"].load(root=lab.root).read() == "m(i?)"
+    assert asked["n"].load(root=lab.root).read() == "n(i?,x!)"
+    assert set(lab.statuses(asked).values()) == {"cached"}

@@ -22,7 +22,7 @@ def make(parents: list[set[int]]) -> list[Step[Text]]:
     made: list[Step[Text]] = []
     for index, wanted in enumerate(parents):
         parts = tuple(made[parent] for parent in sorted(wanted) if parent < index)
-        made.append(node(str(index), parts).named(f"n{index}"))  # type: ignore[arg-type]
+        made.append(node(str(index), parts).named(f"n{index}"))
     return made
 
 
