@@ -34,7 +34,7 @@ class LocalBackend:
         if max_workers < 1:
             raise ConfigurationError(f"max_workers={max_workers} must be at least 1")
         self.concurrency = max_workers
-        self._lock = threading.Lock()
+        self._lock = threading.Condition()
         self._idle: list[WorkerProcess] = []
         self._busy: set[WorkerProcess] = set()
         self._guard: Guard | None = None
@@ -54,6 +54,10 @@ class LocalBackend:
         started_s = time.time()
         try:
             result = worker.run(invocation, pump=pump, log=log, control=control)
+        except BaseException:
+            # It may still work for this call, and would answer the next one with it.
+            worker.kill()
+            raise
         finally:
             self._give_back(worker, reuse=own is None)
         if isinstance(result, Death):
@@ -63,7 +67,7 @@ class LocalBackend:
         return result
 
     def close(self) -> None:
-        """Stop all processes. Idempotent."""
+        """Stop all processes; running bodies are killed, and their `execute` returns first. Idempotent."""
         with self._lock:
             if self._closed:
                 return
@@ -76,8 +80,8 @@ class LocalBackend:
             worker.hang_up()
         for worker in idle:
             worker.close(wait_s=CLOSE_S)
-        for worker in busy:
-            worker.close(wait_s=CLOSE_S)
+        with self._lock:
+            self._lock.wait_for(lambda: not self._busy)
         if self._guard is not None:
             self._guard.close()
         if self._pump is not None:
@@ -98,6 +102,7 @@ class LocalBackend:
             while environment is None and self._idle and worker is None:
                 worker = self._idle.pop()
                 if not worker.alive:
+                    worker.close(wait_s=0.0)
                     worker = None
             if worker is None:
                 worker = WorkerProcess(self._guard, environment=environment)
@@ -105,18 +110,16 @@ class LocalBackend:
             return worker, self._pump
 
     def _give_back(self, worker: WorkerProcess, *, reuse: bool) -> None:
-        if not worker.alive or not reuse or worker.soiled:
-            worker.close(wait_s=0.0 if worker.soiled else OWN_PROCESS_CLOSE_S)
-            with self._lock:
-                self._busy.discard(worker)
-            return
         with self._lock:
-            self._busy.discard(worker)
-            keep = not self._closed and len(self._idle) < self.concurrency
-            if keep:
+            if reuse and not worker.soiled and worker.alive and not self._closed and len(self._idle) < self.concurrency:
                 self._idle.append(worker)
-        if not keep:
-            worker.close(wait_s=CLOSE_S)
+                self._busy.discard(worker)
+                return
+        worker.close(wait_s=0.0 if worker.soiled else CLOSE_S if reuse else OWN_PROCESS_CLOSE_S)
+        with self._lock:
+            # Only now: `close` waits for this before it ends what the worker's own end needs.
+            self._busy.discard(worker)
+            self._lock.notify_all()
 
 
 def process_environment(task: Task) -> dict[str, str] | None:

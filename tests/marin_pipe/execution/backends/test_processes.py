@@ -19,7 +19,7 @@ from marin_pipe.execution.backends.local import LocalBackend
 from marin_pipe.execution.backends.pump import Pump
 
 Run = Callable[..., Any]
-PATIENCE_S = 20.0
+PATIENCE_S = 60.0
 
 
 def wait_for(condition: Callable[[], Any], what: str) -> Any:

@@ -27,6 +27,10 @@ class Other(Artifact):
     value: float
 
 
+class Twin(Artifact):
+    value: float
+
+
 class Colour(Enum):
     RED = "red"
 
@@ -72,6 +76,12 @@ def test_annotated_values_come_back_with_their_type(value: Any, annotation: Any)
     assert type(again) is type(value)
 
 
+@pytest.mark.parametrize("value", [None, Score(value=1.5, names=("a",))])
+def test_optional_artifacts_come_back(value: Score | None) -> None:
+    encoded, _ = encode_result(value, Score | None, step="s")
+    assert revive(encoded, Score | None, data_url="somewhere", where="s") == value
+
+
 @pytest.mark.parametrize(
     ("value", "annotation", "words"),
     [
@@ -92,6 +102,7 @@ def test_annotated_values_come_back_with_their_type(value: Any, annotation: Any)
         (Score(value=1), Other, "-> Score"),
         (Score(value=1), Artifact, "-> Score"),
         ({"value": 1.0}, Score, "Score"),
+        (Twin(value=1), Other | Twin, "does not lead back"),
     ],
 )
 def test_what_cannot_be_read_back_is_refused(value: Any, annotation: Any, words: str) -> None:
