@@ -76,6 +76,15 @@ def slow(*, side: Runtime[str], go: Runtime[str], ctx: StepContext) -> int:
 
 
 @step
+def pulsing(*, side: Runtime[str], pulse: Runtime[str]) -> int:
+    """Never ends by itself, and writes the time to a file as long as it lives."""
+    add_line(side, "ready")
+    while True:
+        Path(pulse).write_text(str(time.monotonic()))
+        time.sleep(0.02)
+
+
+@step
 def dying(point: int, *, side: Runtime[str], ctx: StepContext) -> int:
     """Its first attempt kills its own process at a point of its body."""
     first = add_line(side, "began") == 1

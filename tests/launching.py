@@ -56,13 +56,15 @@ class Launching:
 
     def __init__(self, directory: Path):
         self.root = directory / "root"
+        self.url = str(self.root)
+        """What drivers are told; a test may choose another store."""
         self.side = directory / "side.txt"
         self.directory = directory
         self._started: list[Driver] = []
 
     def start(self, command: str, *arguments: object) -> Driver:
         """`python drivers.py COMMAND ROOT --side SIDE ARGUMENTS`."""
-        line = [sys.executable, str(DRIVERS), command, str(self.root), "--side", str(self.side), *map(str, arguments)]
+        line = [sys.executable, str(DRIVERS), command, self.url, "--side", str(self.side), *map(str, arguments)]
         process = subprocess.Popen(
             line,
             stdout=subprocess.PIPE,

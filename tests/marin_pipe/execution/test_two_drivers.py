@@ -7,6 +7,7 @@ import pytest
 from launching import Driver, Launching, eventually
 from marin_storage import open_store
 from outputs import check_once
+from strict_gcs import StrictGcs
 
 STEPS = 50
 
@@ -35,6 +36,19 @@ def test_each_step_runs_once_and_both_end_well(launching: Launching, backends: t
     built = [Counter(status for status, _ in report["steps"].values())["built"] for report in reports]
     assert sum(built) == STEPS
     assert min(built) > 0, "one of the two did nothing: they did not run at once"
+
+
+@pytest.mark.slow
+def test_each_step_runs_once_on_an_object_store(launching: Launching, monkeypatch: pytest.MonkeyPatch) -> None:
+    with StrictGcs() as server:
+        server.buckets["bucket"] = {}
+        monkeypatch.setenv("STORAGE_EMULATOR_HOST", server.url)
+        launching.url = "gs://bucket/some/root"
+        reports = [driver.end() for driver in start_together(launching, [], [])]
+        assert [report["exit_code"] for report in reports] == [0, 0], reports
+        check_once(open_store(launching.url), STEPS)
+    ran = Counter(int(line.split()[0]) for line in launching.side_lines())
+    assert ran == Counter(range(STEPS)), "a step ran more or less than once"
 
 
 def test_one_is_killed_midway_and_the_survivor_ends_well(launching: Launching) -> None:
