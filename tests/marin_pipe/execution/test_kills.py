@@ -1,14 +1,16 @@
 """kill -9 of real drivers and workers, anywhere; the next launch needs no help and no waiting."""
 
 import json
+import random
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 from faults import Fault
-from launching import DRIVERS, Launching
+from launching import DRIVERS, Driver, Launching
 from marin_storage import open_store
 from outputs import check_once, check_whole
 
@@ -83,3 +85,33 @@ def test_a_driver_killed_while_its_worker_runs_takes_the_worker_along(launching:
     ((_, commits),) = check_once(open_store(str(launching.root)), 1).items()
     assert commits[1]["record"]["result"] == attempt, "it went on from the checkpoint of the one that was killed"
     assert launching.lease("long")["epoch"] == 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("seed", range(10))
+def test_drivers_killed_again_and_again_come_to_an_end(launching: Launching, seed: int) -> None:
+    """Three at once on one experiment; each is killed at a moment of its own and started again."""
+    rng = random.Random(seed)
+    steps = 40
+    kills = 0
+
+    def start() -> tuple[Driver, float]:
+        driver = launching.start("many", "--count", steps, "--pause-s", 0.1)
+        return driver, time.monotonic() + rng.uniform(0.6, 1.8)
+
+    drivers = [start() for _ in range(3)]
+    while drivers:
+        time.sleep(0.01)
+        for number, (driver, doomed_at) in enumerate(drivers):
+            if driver.process.poll() is not None:
+                report = driver.end()
+                assert report["exit_code"] == 0, report["output"]
+                drivers.pop(number)
+                break
+            if time.monotonic() > doomed_at and kills < 12:
+                kills += 1
+                driver.kill()
+                check_whole(open_store(launching.url))
+                drivers[number] = start()
+    assert kills > 3
+    check_once(open_store(launching.url), steps)
