@@ -249,7 +249,7 @@ class _World:
                 self.served.append(seen.commit)
                 return True
             result = attempts.run(
-                _job(seen, may_adopt=not forced and self.dangers.adopting, expired=expired), Control()
+                _job(seen, may_adopt=not forced and self.dangers.adopting, expired=expired), Control(), lambda *_: None
             )
             if isinstance(result, Committed):
                 self.built += 1

@@ -8,6 +8,7 @@ import random
 import socket
 import threading
 import time
+from collections.abc import Callable
 from dataclasses import dataclass
 
 from marin_storage import Conflict, StorageError, Store
@@ -19,14 +20,19 @@ from marin_pipe.execution.commit import Commits
 from marin_pipe.execution.errors import PipelineError
 from marin_pipe.execution.jobs import Job, Occupied, Result, Superseded, Unfinished
 from marin_pipe.execution.keeper import Callbacks, Holding, Keeper
-from marin_pipe.execution.layout import attempt_directory, attempt_epoch, work_directory
+from marin_pipe.execution.layout import attempt_directory, attempt_epoch
 from marin_pipe.execution.lease import LeaseTimes, Newer, Taken, acquire, still_held
 from marin_pipe.execution.logs import LogWriter
-from marin_pipe.execution.observe import list_work, observe
-from marin_pipe.execution.records import Ended, Provenance, encode
+from marin_pipe.execution.observe import observe
+from marin_pipe.execution.records import Ended, Provenance, WorkMark, encode
+from marin_pipe.execution.report import EventKind
+from marin_pipe.execution.resume import NOTHING_TO_RESUME, Resumable, find_resumable, last_commit_epoch
 from marin_pipe.execution.secret import Redactor
 
 logger = logging.getLogger(__name__)
+
+Tell = Callable[[EventKind, str], None]
+"""Says what happens to a step, from the thread of its attempt."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,15 +58,15 @@ class Attempts:
     def __post_init__(self) -> None:
         self.commits = Commits(store=self.store, provenance=self.provenance, redactor=self.redactor)
 
-    def run(self, job: Job, control: Control) -> Result:
+    def run(self, job: Job, control: Control, tell: Tell) -> Result:
         """Bring one step to a commit, or say why there is none. A store that fails, fails the step."""
         try:
-            return self._run(job, control)
+            return self._run(job, control, tell)
         except (StorageError, PipelineError) as error:
             failed = failure(error, usage=no_usage(), retryable=False)
             return Unfinished(failure=failed, attempt=None, attempts=0, log_tail=())
 
-    def _run(self, job: Job, control: Control) -> Result:
+    def _run(self, job: Job, control: Control, tell: Tell) -> Result:
         got = acquire(self.store, job.directory, seen=job.seen, times=self.settings.times, expired=job.expired_lease)
         if isinstance(got, Taken):
             return Occupied(taken=got)
@@ -73,17 +79,24 @@ class Attempts:
         holding = self.keeper.hold(got, callbacks)
         try:
             adopted = self.commits.adopt(job, holding.held) if job.may_adopt else None
-            return adopted or self._try_until_done(job, holding, control)
+            return adopted or self._try_until_done(job, holding, control, tell)
         finally:
             holding.release()
 
-    def _try_until_done(self, job: Job, holding: Holding, control: Control) -> Result:
+    def _try_until_done(self, job: Job, holding: Holding, control: Control, tell: Tell) -> Result:
         count = 0
+        used_up = holding.held.lease.epoch - 1 if job.fresh else last_commit_epoch(job.seen.commit)
+        tell("started", "")
         while True:
             count += 1
-            result = self._try_once(job, holding, control, count)
+            earlier = self._earlier_work(job, holding.held.attempt, used_up)
+            if set(earlier.sources) - {job.source.digest} and job.policy == "warn":
+                tell("note", "goes on from state that other source had a part in; --force starts from nothing")
+            result = self._try_once(job, holding, control, count, earlier)
             if not isinstance(result, Unfinished) or not self._try_again(job, result, control, count):
                 return result
+            assert isinstance(result, Unfinished)
+            tell("retrying", f"try {count + 1} of {job.step.options.retry.times + 1}: {result.failure.message}")
             try:
                 holding.renew()
             except Conflict:
@@ -104,7 +117,7 @@ class Attempts:
         pause_s = random.uniform(0, min(60.0, self.settings.backoff_s * 2 ** (count - 1)))  # noqa: S311
         return not stop.wait(pause_s)
 
-    def _try_once(self, job: Job, holding: Holding, control: Control, count: int) -> Result:
+    def _try_once(self, job: Job, holding: Holding, control: Control, count: int, earlier: Resumable) -> Result:
         step, directory, attempt = job.step, job.directory, holding.held.attempt
         log = LogWriter(self.store, attempt_directory(directory, attempt), self.redactor)
         body_control = Control()
@@ -116,42 +129,54 @@ class Attempts:
             timer.start()
         started = time.time()
         try:
-            done = self.backend.execute(self._task(job, attempt), log=log, control=body_control)
+            done = self.backend.execute(self._task(job, attempt, earlier), log=log, control=body_control)
         finally:
             if timer is not None:
                 timer.cancel()
             _close(log, attempt)
         if isinstance(done, Completed):
             try:
-                return self._commit(job, holding, done, count)
+                return self._commit(job, holding, done, count, earlier)
             except StorageError as error:
                 done = failure(error, usage=done.usage, retryable=False)
         return self._end(job, holding, done, log, started, count)
 
-    def _task(self, job: Job, attempt: str) -> Task:
-        earlier: tuple[str, ...] = ()
-        if job.seen.has_work or attempt_epoch(attempt) > 1:
-            names = [name for name in list_work(self.store, job.directory) if name != attempt]
-            earlier = tuple(work_directory(job.directory, name) for name in reversed(names))
+    def _earlier_work(self, job: Job, attempt: str, used_up: int) -> Resumable:
+        if not job.seen.has_work and attempt_epoch(attempt) == 1:
+            return NOTHING_TO_RESUME
+        return find_resumable(
+            self.store,
+            job.directory,
+            after_epoch=used_up,
+            seed=decide.seed(job.step, job.own_arguments),
+            source=job.source.digest,
+            policy=job.policy,
+        )
+
+    def _task(self, job: Job, attempt: str, earlier: Resumable) -> Task:
+        seed = decide.seed(job.step, job.own_arguments)
+        mark = WorkMark(seed=seed, sources=tuple(sorted({*earlier.sources, job.source.digest})))
         return Task(
             step=job.step,
             root=self.store.url,
             directory=job.directory,
             attempt=attempt,
-            earlier_work=earlier,
+            earlier_work=earlier.directories,
             inputs=job.loaded,
             resources=job.resource,
             devices=job.devices,
-            seed=decide.seed(job.step, job.own_arguments),
+            seed=seed,
+            work_mark=encode(mark),
             source_files=job.source.files,
             verify="digests" if job.verify == "digests" else "sizes",
         )
 
-    def _commit(self, job: Job, holding: Holding, done: Completed, count: int) -> Result:
+    def _commit(self, job: Job, holding: Holding, done: Completed, count: int, earlier: Resumable) -> Result:
         if holding.lost is not None or not still_held(self.store, holding.held):
             # Only an early exit: if the look is stale, the create of the commit collides.
             return self._superseded_or_lost(job, holding, count)
-        return self.commits.build(job, holding.held, done, count)
+        foreign = tuple(sorted(set(earlier.sources) - {job.source.digest}))
+        return self.commits.build(job, holding.held, done, count, resumed_sources=foreign)
 
     def _superseded_or_lost(self, job: Job, holding: Holding, count: int) -> Result:
         observation = observe(self.store, job.directory, key=job.step.key)

@@ -13,6 +13,7 @@ from marin_pipe.execution.backends.base import Completed
 from marin_pipe.execution.jobs import Committed, Job, Result, Superseded
 from marin_pipe.execution.layout import build_key_file, commit_key
 from marin_pipe.execution.lease import Held
+from marin_pipe.execution.manifest import size_problem, sizes_below
 from marin_pipe.execution.observe import Observation, data_directory, observe, read_commit
 from marin_pipe.execution.records import (
     Adopted,
@@ -42,15 +43,23 @@ class Commits:
     provenance: Provenance
     redactor: Redactor
 
-    def build(self, job: Job, held: Held, done: Completed, count: int) -> Result:
-        """Commit what a body made, in its `count`-th try. `Superseded` if somebody else's commit has the number."""
+    def build(
+        self, job: Job, held: Held, done: Completed, count: int, *, resumed_sources: tuple[str, ...] = ()
+    ) -> Result:
+        """Commit what a body made, in its `count`-th try. `Superseded` if somebody else's commit has the number.
+
+        Args:
+            resumed_sources: other sources that had a part in it, through the state it went on from.
+        """
         assert held.lease.owner is not None
         commit = Built(
             number=held.lease.commit,
             attempt=held.attempt,
             owner=held.lease.owner,
             output_digest=decide.output_digest(done.manifest, done.result),
-            record=self._record(job, done.result, done.result_type, done.usage, count),
+            record=self._record(job, done.result, done.result_type, done.usage, count).model_copy(
+                update={"resumed_sources": resumed_sources}
+            ),
             manifest=done.manifest,
         )
         return self._publish(job, commit, count)
@@ -135,7 +144,8 @@ class Commits:
             self.store.create(key, encode(commit), durable=True)
         except AlreadyExists:
             return Superseded(observation=observe(self.store, job.directory, key=job.step.key))
-        if commit.kind == "built":
+        if commit.kind == "built" and not commit.record.resumed_sources:
+            # Bytes that other source had a part in are not what the build key stands for.
             self._point(commit.record.build_key, job.directory, commit)
         return Committed(
             observation=Observation(highest=commit.number, commit=commit, has_lease=True, has_attempts=True),
@@ -166,8 +176,7 @@ def find_build(store: Store, build_key: str) -> tuple[str, Built] | None:
     commit = read_commit(store, pointer.directory, pointer.commit)
     if isinstance(commit, Withdrawn) or commit.kind != "built" or commit.output_digest != pointer.output_digest:
         return None
-    prefix = data_directory(pointer.directory, commit)
-    present = {entry.key[len(prefix) + 1 :]: entry.size_bytes for entry in store.list_files(prefix)}
-    if present != {file.path: file.size for file in commit.manifest}:
+    present = sizes_below(store, data_directory(pointer.directory, commit))
+    if size_problem(present, ((file.path, file.size) for file in commit.manifest)) is not None:
         return None
     return pointer.directory, commit

@@ -32,6 +32,7 @@ class StepContext:
         earlier_work_keys: Sequence[str] = (),
         resources: Resource | None = None,
         seed: int = 0,
+        work_mark: bytes = b"",
         stopped: Callable[[], bool] = lambda: False,
     ) -> None:
         self.name = name
@@ -44,8 +45,11 @@ class StepContext:
         self.output_key = f"{attempt_key}/output"
         self.work_key = work_key
         self.earlier_work_keys = tuple(earlier_work_keys)
+        self._work_mark = work_mark
         self._stopped = stopped
         self._saw_stop = False
+        self.looks_for_stop = False
+        """Whether the body has asked `should_stop()`, and so ends by itself in an orderly way."""
         self._progress: Progress | None = None
         self._staging: Path | None = None
 
@@ -60,6 +64,7 @@ class StepContext:
         earlier_work: Sequence[str],
         resources: Resource,
         seed: int,
+        work_mark: bytes,
         stopped: Callable[[], bool],
     ) -> "StepContext":
         """The context of an attempt below `<directory>/attempts/<attempt>`."""
@@ -71,6 +76,7 @@ class StepContext:
             earlier_work_keys=earlier_work,
             resources=resources,
             seed=seed,
+            work_mark=work_mark,
             stopped=stopped,
         )
 
@@ -109,6 +115,8 @@ class StepContext:
     @cached_property
     def work(self) -> "UPath":
         """Resumable state (checkpoints, finished shards). A later attempt finds it in `earlier_work`."""
+        if self._work_mark:
+            self.store.write(f"{self.attempt_key}/work.json", self._work_mark)
         return self._directory(self.work_key)
 
     @cached_property
@@ -154,6 +162,7 @@ class StepContext:
         Save resumable state in `work` and return or raise. Once this has returned True, whatever the body does counts
         as stopped: its output is never taken for whole.
         """
+        self.looks_for_stop = True
         if self._stopped():
             self._saw_stop = True
         return self._saw_stop

@@ -20,7 +20,7 @@ from marin_pipe.execution.machine import Grant, Pool
 from marin_pipe.execution.observe import Observation
 from marin_pipe.execution.outlook import foresee
 from marin_pipe.execution.reasons import Reasons
-from marin_pipe.execution.report import Failure, Reporter, Status, StepReport
+from marin_pipe.execution.report import EventKind, Failure, Reporter, Status, StepReport
 from marin_pipe.execution.resources import Resource
 from marin_pipe.execution.scheduler import Scheduler, Work
 from marin_pipe.execution.selection import Selected
@@ -94,6 +94,7 @@ class Engine:
 
     def __post_init__(self) -> None:
         self._reasons = Reasons(view=self.view)
+        self._targets = frozenset(self.selected.targets)
 
     def run(self) -> None:
         """Bring every target to an end."""
@@ -251,6 +252,9 @@ class Engine:
                 self._agenda.append(node)
 
     def _serve(self, node: Node, notes: tuple[str, ...]) -> None:
+        if node in self._targets:
+            # What is asked for is looked at; what others read is checked by whoever reads it.
+            self.view.check_files(node)
         for note in notes:
             self.reporter.event("note", node.name, node.directory, note)
         self.reporter.event("cached", node.name, node.directory)
@@ -322,8 +326,10 @@ class Engine:
         self._controls[node] = control
 
         def work(grant: Grant) -> Result:
-            self.reporter.event("started", node.name, node.directory, progress.why)
-            return attempts.run(self._job(node, grant, expired), control)
+            return attempts.run(self._job(node, grant, expired), control, tell)
+
+        def tell(kind: EventKind, text: str) -> None:
+            self.reporter.event(kind, node.name, node.directory, progress.why if kind == "started" else text)
 
         expired = progress.watch.dead_version if progress.watch is not None else None
         self.scheduler.submit(
@@ -347,7 +353,9 @@ class Engine:
             source=self.view.source(node),
             resource=grant.ask,
             devices=grant.devices,
+            policy=self.view.policy(node),
             may_adopt=self._may_adopt(node),
+            fresh=node in self.selected.forced,
             verify=self.settings.verify,
             expired_lease=expired,
         )

@@ -21,7 +21,6 @@ Without `delete` nothing is written. Ages are by the store's own times.
 """
 
 import json
-import re
 import time
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -54,8 +53,6 @@ from marin_pipe.execution.records import BuildPointer, Built, Withdrawn, encode,
 
 DAY_S = 86_400.0
 _UNREACHED = "no kept launch, label or live lease reaches it"
-_ATTEMPT = re.compile(r"[0-9]{6,}-[0-9a-f]{6}\Z")
-"""Directories of any other name are not ours to judge."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -305,7 +302,7 @@ class _Collection:
             self.store.create(commit_key(directory, number), encode(again), durable=True)
         except AlreadyExists:
             return  # rebuilt, or collected by somebody else: theirs stands
-        if isinstance(again, Built) and again.record.build_key:
+        if isinstance(again, Built) and again.record.build_key and not again.record.resumed_sources:
             pointer = BuildPointer(directory=directory, commit=number, output_digest=again.output_digest)
             self.store.write(build_key_file(again.record.build_key), encode(pointer))
 
@@ -313,8 +310,7 @@ class _Collection:
         directory = one.held.directory
         names = [attempt_directory(directory, name) for name in list_attempts(self.store, directory)]
         names += [work_directory(directory, name) for name in list_work(self.store, directory)]
-        attempts = [key for key in names if _ATTEMPT.match(key.rpartition("/")[2])]
-        older = [key for key in attempts if _epoch(key.rpartition("/")[2]) < one.held.lease.epoch]
+        older = [key for key in names if _epoch(key.rpartition("/")[2]) < one.held.lease.epoch]
         self.store.map(self.store.delete_tree, older)
 
     def _release(self, held: Held) -> None:
@@ -355,10 +351,10 @@ class _Collection:
         found: list[tuple[Literal["attempt", "work"], str]] = []
         if stored.has_attempts:
             committed = {commit.attempt for commit in stored.served if isinstance(commit, Built)}
-            names = [n for n in list_attempts(self.store, stored.directory) if _ATTEMPT.match(n)]
+            names = list_attempts(self.store, stored.directory)
             found += [("attempt", attempt_directory(stored.directory, n)) for n in names if n not in committed]
         if stored.has_work and stored.current is not None:
-            names = [n for n in list_work(self.store, stored.directory) if _ATTEMPT.match(n)]
+            names = list_work(self.store, stored.directory)
             found += [("work", work_directory(stored.directory, n)) for n in names]
         return found
 

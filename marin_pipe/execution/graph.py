@@ -62,7 +62,9 @@ def build_graph(steps: Mapping[str, Step[Any]] | Iterable[Step[Any]] | Step[Any]
                 continue
             node = nodes[directory] = seen[id(step)] = Node(step=step, directory=directory)
             stack.append((step, True))
-            stack.extend((upstream, False) for upstream in upstream_steps(step) if id(upstream) not in seen)
+            # The stack turns the order around; inputs are to come in the order in which they were written.
+            inputs = reversed(upstream_steps(step))
+            stack.extend((upstream, False) for upstream in inputs if id(upstream) not in seen)
     for node in reversed(order):
         node.height = 1 + max((consumer.height for consumer in node.consumers), default=0)
     return Graph(nodes=tuple(order), targets={name: seen[id(step)] for name, step in named.items()})

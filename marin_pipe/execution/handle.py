@@ -1,10 +1,10 @@
 """Handles: `Step`, a computation asked for; `StepPath`, a path inside its output. Immutable; they run nothing."""
 
 import posixpath
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
-from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, TypeAlias, TypeVar
+from typing import TYPE_CHECKING, Annotated, Any, Generic, Literal, NoReturn, TypeAlias, TypeVar
 
 from pydantic_core import core_schema
 
@@ -144,6 +144,24 @@ class Step(Generic[T]):
     def __repr__(self) -> str:
         return f"Step({self.directory})"
 
+    def __str__(self) -> str:
+        _has_no_value(self, "be turned into text")
+
+    def __format__(self, spec: str) -> str:
+        _has_no_value(self, "be put into a text")
+
+    def __bool__(self) -> bool:
+        _has_no_value(self, "be true or false")
+
+    def __iter__(self) -> Iterator[Any]:
+        _has_no_value(self, "be iterated over")
+
+    def __getattr__(self, name: str) -> Any:
+        raise AttributeError(
+            f"step {self.__dict__.get('name', '?')} has no {name!r}: it is a handle, whose result exists only once it "
+            "has run; use the result in another step, or load it with .load()"
+        )
+
     @classmethod
     def __get_pydantic_core_schema__(cls, source: Any, handler: Any) -> core_schema.CoreSchema:
         return core_schema.is_instance_schema(cls)
@@ -180,6 +198,14 @@ class _StepSchema:
 
 Ref: TypeAlias = T | Annotated[Step[T], _StepSchema] | StepPath
 """`corpus: Ref[Documents]` on a field of a dataclass or model: a value, or the step (or path) that makes it."""
+
+
+def _has_no_value(step: Step[Any], what: str) -> NoReturn:
+    raise GraphError(
+        f"step {step.name} cannot {what}",
+        why="it is a handle: its result exists only once it has run",
+        next="pass it as an argument to another step, or load the result with .load()",
+    )
 
 
 def normalise_sub_path(path: str, *, step: str) -> str:

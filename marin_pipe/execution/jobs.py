@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from marin_pipe.execution.backends.base import Failed, LoadedInput
-from marin_pipe.execution.handle import Step
+from marin_pipe.execution.handle import SourcePolicy, Step
 from marin_pipe.execution.lease import Taken
 from marin_pipe.execution.observe import Observation
 from marin_pipe.execution.records import InputUse
@@ -29,7 +29,10 @@ class Job:
     source: Fingerprint
     resource: Resource
     devices: tuple[int, ...] = ()
+    policy: SourcePolicy = "warn"
     may_adopt: bool = True
+    fresh: bool = False
+    """Forced: goes on from nothing that earlier launches left."""
     verify: str = "sizes"
     expired_lease: str | None = None
     """Version of a lease whose owner is believed dead."""

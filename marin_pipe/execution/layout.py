@@ -5,6 +5,7 @@ import re
 import secrets
 
 STEP_DIRECTORY = re.compile(r"^(?P<name>.+)-(?P<key>[0-9a-f]{16})$")
+ATTEMPT = re.compile(r"^[0-9]{6,}-[0-9a-f]{6}$")
 COMMIT_FILE = re.compile(r"^commit(?:\.(?P<number>[1-9][0-9]*))?\.json$")
 KEY_DIGITS = 16
 PROJECT = ".marin_pipe"
@@ -80,6 +81,11 @@ def attempt_epoch(attempt: str) -> int:
 
 def attempt_directory(directory: str, attempt: str) -> str:
     return f"{directory}/attempts/{attempt}"
+
+
+def work_mark_file(directory: str, attempt: str) -> str:
+    """Beside the attempt's output, so that `work/` holds nothing but what the step put there."""
+    return f"{directory}/attempts/{attempt}/work.json"
 
 
 def work_directory(directory: str, attempt: str) -> str:

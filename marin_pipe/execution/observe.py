@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from marin_storage import NotFound, Store
 
 from marin_pipe.execution.errors import RecordError
-from marin_pipe.execution.layout import attempt_directory, attempt_epoch, commit_key, commit_number, lease_key
+from marin_pipe.execution.layout import ATTEMPT, attempt_directory, attempt_epoch, commit_key, commit_number, lease_key
 from marin_pipe.execution.records import Commit, Ended, Lease, Served, Withdrawn, is_torn, parse
 
 
@@ -78,7 +78,7 @@ def read_lease(store: Store, directory: str) -> tuple[Lease, str] | None:
 
 def list_attempts(store: Store, directory: str) -> list[str]:
     """Names of a step's attempts, oldest first."""
-    return sorted(store.list_directory(f"{directory}/attempts").directories)
+    return _attempt_names(store, f"{directory}/attempts")
 
 
 def newest_epoch(store: Store, directory: str) -> int:
@@ -88,7 +88,12 @@ def newest_epoch(store: Store, directory: str) -> int:
 
 def list_work(store: Store, directory: str) -> list[str]:
     """Names of the attempts that left resumable state, oldest first."""
-    return sorted(store.list_directory(f"{directory}/work").directories)
+    return _attempt_names(store, f"{directory}/work")
+
+
+def _attempt_names(store: Store, prefix: str) -> list[str]:
+    """What else somebody put there is no attempt."""
+    return sorted(name for name in store.list_directory(prefix).directories if ATTEMPT.match(name))
 
 
 def read_ended(store: Store, directory: str, attempt: str) -> Ended | None:

@@ -10,7 +10,7 @@ from marin_storage import Store, open_store
 from marin_pipe.execution import decide
 from marin_pipe.execution.commit import find_build
 from marin_pipe.execution.decide import Current, Stale
-from marin_pipe.execution.errors import ExitCode
+from marin_pipe.execution.errors import CorruptOutput, ExitCode
 from marin_pipe.execution.graph import Graph, Node, build_graph
 from marin_pipe.execution.handle import SourcePolicy, Step
 from marin_pipe.execution.lease import owner_is_dead
@@ -103,6 +103,11 @@ class Planner:
     def _row(self, node: Node, outlook: Outlook) -> PlannedStep:
         if outlook.fate is Fate.SERVED:
             assert isinstance(outlook.verdict, Current)
+            if node in self.selected.targets:
+                try:
+                    self.view.check_files(node)
+                except CorruptOutput as error:
+                    return self._make(node, "blocked", f"{error.what}: {error.next}")
             return self._make(node, "cached", "", notes=outlook.verdict.notes, path=self.view.data_url(node))
         if outlook.blocked_by is not None:
             return self._make(node, "blocked", f"because of {outlook.blocked_by.name}")

@@ -127,6 +127,8 @@ class Record(Model):
     resources: str
     environment: dict[str, str] = {}
     attempt_count: int = 1
+    resumed_sources: tuple[str, ...] = ()
+    """Digests of other sources that made the state the step went on from: its bytes are not this source's alone."""
     usage: Usage | None = None
     """None on an adopted output: nothing ran."""
     provenance: Provenance
@@ -203,6 +205,14 @@ class Ended(Model):
     ended: float
     peak_memory_bytes: int
     run: str
+
+
+class WorkMark(Model):
+    """`work.json` of an attempt that used `ctx.work`: which computation its state belongs to."""
+
+    seed: int
+    sources: tuple[str, ...]
+    """Digests of the sources that made the state: the attempt's own, and those of the state it went on from."""
 
 
 class Progress(Model):

@@ -11,8 +11,10 @@ from marin_storage import Store
 
 from marin_pipe.execution import decide
 from marin_pipe.execution.backends.base import LoadedInput
+from marin_pipe.execution.errors import CorruptOutput
 from marin_pipe.execution.graph import Graph, Node
 from marin_pipe.execution.handle import SourcePolicy, StepPath
+from marin_pipe.execution.manifest import size_problem, sizes_below
 from marin_pipe.execution.observe import NOTHING, Observation, data_directory, observe
 from marin_pipe.execution.pin import join_url, pin_address, resolve_pin
 from marin_pipe.execution.records import InputUse, Served
@@ -111,6 +113,21 @@ class View:
         commit = self.observations[node].commit
         assert commit is not None
         return join_url(self.store.url, data_directory(node.directory, commit))
+
+    def check_files(self, node: Node) -> None:
+        """CorruptOutput if a file of the node's commit is missing or has another size. One listing."""
+        commit = self.observations[node].commit
+        if commit is None or not commit.manifest or node in self._pinned_data:
+            return
+        prefix = data_directory(node.directory, commit)
+        problem = size_problem(sizes_below(self.store, prefix), ((file.path, file.size) for file in commit.manifest))
+        if problem is not None:
+            path, what = problem
+            raise CorruptOutput(
+                f"{node.directory}: the file {path!r} {what}",
+                why=f"data below {join_url(self.store.url, prefix)} was changed or removed after it was committed",
+                next=f"rebuild it with `run --force {node.name}`",
+            )
 
     def address(self, node: Node) -> str:
         """The node's step directory, or the URL it is pinned to."""

@@ -45,6 +45,8 @@ class Task:
     devices: tuple[int, ...] = ()
     """Indices of the local accelerators this body may use."""
     seed: int = 0
+    work_mark: bytes = b""
+    """Stored before the body's first use of `ctx.work`: see `resume.py`."""
     source_files: Mapping[str, str] = field(default_factory=dict)
     """Absolute file name -> sha256 of the first-party files the driver fingerprinted."""
     verify: Literal["sizes", "digests"] = "sizes"

@@ -3,10 +3,11 @@
 import functools
 import os
 import resource
+import stat
 import sys
 import time
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import TYPE_CHECKING, Any
 
 from marin_storage import Entry, StorageError, Store
@@ -65,12 +66,14 @@ def run_body(
     loader: Loader,
     stopped: Callable[[], bool],
     settle: Callable[[], None] = lambda: None,
+    interruptible: Callable[[StepContext], AbstractContextManager[None]] = lambda _: nullcontext(),
 ) -> Completed | Failed:
     """Check and load the inputs, call the function, and make what it left durable.
 
     Args:
         resolve: finds the step's function, importing its module.
         stopped: whether the engine asked this body to stop.
+        interruptible: entered around the call of the function.
         settle: called when the body has ended, before its files are digested: ends what it left running.
     """
     meter = Meter()
@@ -91,12 +94,14 @@ def run_body(
             earlier_work=invocation.earlier_work,
             resources=invocation.resources,
             seed=invocation.seed,
+            work_mark=invocation.work_mark,
             stopped=stopped,
         )
         positional, keywords = call_arguments(function, arguments, context if takes_context(function) else None)
         in_body = True
         try:
-            result = function.fn(*positional, **keywords)
+            with interruptible(context):
+                result = function.fn(*positional, **keywords)
         finally:
             settle()
         in_body = False
@@ -165,11 +170,20 @@ def commit_files(store: Store, prefix: str) -> tuple[FileEntry, ...]:
             why="a thread or process that the step started still writes there",
             next="wait for it before the function returns",
         )
+    if is_local(store):
+        # A consumer that writes into its input must fail, not change what was committed.
+        _make_read_only(f"{store.url}/{prefix}", [entry.key[start:] for entry in before])
     entries = [
         FileEntry(path=entry.key[start:], size=entry.size_bytes, digest=digest)
         for entry, digest in zip(before, digests, strict=True)
     ]
     return tuple(sorted(entries, key=lambda entry: entry.path))
+
+
+def _make_read_only(folder: str, paths: list[str]) -> None:
+    for path in paths:
+        file = f"{folder}/{path}"
+        os.chmod(file, stat.S_IMODE(os.stat(file).st_mode) & ~0o222)
 
 
 def _state(entries: list[Entry]) -> list[tuple[str, int, str, float]]:

@@ -12,6 +12,7 @@ from marin_pipe.execution.binding import Placeholder
 from marin_pipe.execution.errors import CorruptOutput, MissingOutput
 from marin_pipe.execution.layout import KEY_DIGITS
 from marin_pipe.execution.load import revive
+from marin_pipe.execution.manifest import size_problem, sizes_below
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -47,13 +48,9 @@ class Loader:
         if not data.manifest or (data.data_url, mode) in self._verified:
             return
         store, prefix = locate(data.data_url, root=root)
-        start = len(prefix) + 1 if prefix else 0
-        present = {entry.key[start:]: entry.size_bytes for entry in store.list_files(prefix)}
-        for path, size, _ in data.manifest:
-            found = present.get(path)
-            if found != size:
-                what = "is missing" if found is None else f"has {found} bytes, its record says {size}"
-                raise _corrupt(directory, data, path, what)
+        problem = size_problem(sizes_below(store, prefix), ((path, size) for path, size, _ in data.manifest))
+        if problem is not None:
+            raise _corrupt(directory, data, *problem)
         if mode == "digests":
             keys = [f"{prefix}/{path}" if prefix else path for path, _, _ in data.manifest]
             expected = [digest for _, _, digest in data.manifest]

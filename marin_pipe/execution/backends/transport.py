@@ -57,6 +57,7 @@ class Invocation:
     inputs: Mapping[str, InputData]
     resources: Resource
     seed: int
+    work_mark: bytes
     source_files: Mapping[str, str]
     verify: str
     cwd: str
@@ -127,6 +128,7 @@ def prepare(task: Task) -> Invocation:
         },
         resources=task.resources,
         seed=task.seed,
+        work_mark=task.work_mark,
         source_files=dict(task.source_files),
         verify=task.verify,
         cwd=os.getcwd(),

@@ -6,6 +6,7 @@ descriptors 1 and 2 are a pipe to the driver, so that child processes and C code
 
 import atexit
 import faulthandler
+import functools
 import logging
 import os
 import signal
@@ -20,6 +21,7 @@ from marin_pipe.execution.backends.loading import Loader
 from marin_pipe.execution.backends.script import find_function
 from marin_pipe.execution.backends.surroundings import LOG_FORMAT, restored
 from marin_pipe.execution.backends.transport import receive_frame, send_frame
+from marin_pipe.execution.context import StepContext
 
 READY = "ready"
 
@@ -38,6 +40,31 @@ class StopFlag:
     def _listen(self) -> None:
         while data := os.read(self._descriptor, 8):
             self._stopped = max(self._stopped, int.from_bytes(data, "little"))
+            # Sent to the thread, so that a system call it waits in returns.
+            signal.pthread_kill(threading.main_thread().ident, signal.SIGINT)  # type: ignore[arg-type]
+
+
+class Interrupts:
+    """Turns a stop into KeyboardInterrupt for a body that never asks `should_stop()`: it could only be killed."""
+
+    def __init__(self) -> None:
+        self._context: StepContext | None = None
+        signal.signal(signal.SIGINT, self._handle)
+
+    @contextmanager
+    def during(self, context: StepContext, stopped: Callable[[], bool]) -> Iterator[None]:
+        """While a body runs."""
+        self._context = context
+        try:
+            if stopped():
+                raise KeyboardInterrupt
+            yield
+        finally:
+            self._context = None
+
+    def _handle(self, *_: object) -> None:
+        if self._context is not None and not self._context.looks_for_stop:
+            raise KeyboardInterrupt
 
 
 class Output:
@@ -133,6 +160,7 @@ def _command(pid: int) -> str:
 def serve(channel: socket.socket, stop: StopFlag) -> None:
     """Run invocations until the driver closes the channel."""
     output = Output()
+    interrupts = Interrupts()
     loader = Loader()
     number = 0
     output.close()
@@ -146,8 +174,14 @@ def serve(channel: socket.socket, stop: StopFlag) -> None:
         number += 1
         leftovers = Leftovers()
         with output.to(descriptor), restored(invocation.cwd):
+            stopped = stop.check(number)
             result = run_body(
-                invocation, resolve=find_function, loader=loader, stopped=stop.check(number), settle=leftovers.end
+                invocation,
+                resolve=find_function,
+                loader=loader,
+                stopped=stopped,
+                settle=leftovers.end,
+                interruptible=functools.partial(interrupts.during, stopped=stopped),
             )
         send_frame(channel, (result, leftovers.found))
 

@@ -53,6 +53,7 @@ def attempt(store: Store, **changes: Any) -> StepContext:
         "earlier_work": ("clean-0123456789abcdef/work/000001-fedcba",),
         "resources": CPU(),
         "seed": 0,
+        "work_mark": b"mark",
         "stopped": lambda: False,
     }
     return StepContext.for_attempt(store, **options | changes)

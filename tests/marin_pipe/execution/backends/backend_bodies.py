@@ -188,11 +188,22 @@ def hang(how: str, *, marks: str, ctx: StepContext) -> str:
 
 @step
 def wait_for_stop_without_looking(*, marks: str) -> str:
-    """End with a whole result although a stop was asked for meanwhile."""
+    """Wait for what never comes, and clean up when interrupted."""
     _mark(marks, "started", str(os.getpid()))
-    while not Path(marks, "go on").exists():
-        time.sleep(0.01)
+    try:
+        while not Path(marks, "go on").exists():
+            time.sleep(0.01)
+    finally:
+        _mark(marks, "cleaned up", "")
     return "whole"
+
+
+@step
+def wait_for_child(*, marks: str) -> int:
+    """Wait in a system call for a child that outlasts every test."""
+    child = subprocess.Popen(["sleep", "1000"])
+    _mark(marks, "started", str(os.getpid()))
+    return child.wait()
 
 
 @step

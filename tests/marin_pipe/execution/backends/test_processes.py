@@ -124,11 +124,17 @@ class TestStop:
         assert failed.outcome == "preempted"
         assert "RuntimeError: stopping" in failed.traceback
 
-    def test_a_whole_result_counts_although_a_stop_was_asked_for(self, run: Run, bodies: Any, marks: Path) -> None:
+    def test_a_body_that_never_looks_is_interrupted_at_once(self, run: Run, bodies: Any, marks: Path) -> None:
         running = Running(run, bodies.wait_for_stop_without_looking(marks=str(marks)), marks)
+        # A body that went on would wait for ever; one that was killed would leave no word.
         running.control.stop("cancelled", grace_s=60)
-        (marks / "go on").touch()
-        assert running.end().value == "whole"
+        assert running.end().failed.outcome == "interrupted"
+        assert (marks / "cleaned up").exists()
+
+    def test_a_body_that_waits_for_a_child_is_interrupted_too(self, run: Run, bodies: Any, marks: Path) -> None:
+        running = Running(run, bodies.wait_for_child(marks=str(marks)), marks)
+        running.control.stop("interrupted", grace_s=60)
+        assert running.end().failed.outcome == "interrupted"
 
     def test_a_stop_before_the_start_runs_nothing(self, run: Run, bodies: Any, marks: Path) -> None:
         control = Control()
@@ -138,10 +144,9 @@ class TestStop:
 
     def test_a_stop_does_not_reach_the_next_body(self, run: Run, bodies: Any, marks: Path) -> None:
         running = Running(run, bodies.wait_for_stop_without_looking(marks=str(marks)), marks)
-        running.control.stop("cancelled", grace_s=0.3)
-        (marks / "go on").touch()
+        running.control.stop("cancelled", grace_s=60)
         worker = int((marks / "started").read_text())
-        assert running.end().value == "whole"
+        assert running.end().failed.outcome == "interrupted"
         assert run(bodies.nap(0.5)).value == [worker, False]
 
     def test_a_timeout_is_retried_if_retry_says_so(self, run: Run, bodies: Any, marks: Path) -> None:
