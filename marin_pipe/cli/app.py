@@ -8,10 +8,10 @@ from typing import Any
 import click
 
 from marin_pipe.cli import registry
-from marin_pipe.cli.config import override
 from marin_pipe.cli.context import App
 from marin_pipe.cli.fields import NO_FIELDS, check_reserved
 from marin_pipe.cli.help import config_help, overview
+from marin_pipe.cli.override import override
 from marin_pipe.cli.script import Script
 from marin_pipe.cli.split import Flags, find_command, split
 from marin_pipe.execution.errors import ConfigurationError

@@ -1,15 +1,12 @@
-"""From `build`'s annotation and the overrides to a config object. draccus is imported only if there are overrides."""
+"""From `build`'s annotation to the config that it takes."""
 
 import dataclasses
 import inspect
 import typing
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from typing import Any
 
-from marin_pipe.cli.fields import Field, Fields
 from marin_pipe.execution.errors import ConfigurationError
-
-Overrides = Sequence[tuple[str, str]]
 
 
 def config_class(build: Callable[..., Any]) -> type | None:
@@ -54,59 +51,3 @@ def default_config(config_class: type) -> Any:
             next=f"give it one: `{missing[0]}: ... = ...`",
         )
     return config_class()
-
-
-def override(config_class: type, overrides: Overrides, *, fields: Fields) -> Any:
-    """The config with `overrides` applied, by draccus. ConfigurationError names the field and the value."""
-    import contextlib
-    import io
-
-    import draccus
-    import yaml  # type: ignore[import-untyped]
-    from draccus.utils import DecodingError, ParsingError
-
-    said = io.StringIO()
-    try:
-        with contextlib.redirect_stderr(said):
-            return draccus.parse(
-                config_class, args=[f"--{n}={_as_yaml(v, fields.by_name.get(n))}" for n, v in overrides]
-            )
-    except DecodingError as error:
-        name, _, text = str(error).partition(": ")
-        raise _refusal(name.strip("`"), text, overrides, fields) from error
-    except ParsingError as error:
-        # A rule of the dataclass's own (`__post_init__`) is the cause, if there is one.
-        raise ConfigurationError(
-            f"{config_class.__name__}: {error.__cause__ or error}", next="see --help for the fields and their defaults"
-        ) from error
-    except yaml.YAMLError as error:
-        raise _refusal("", f"not YAML: {' '.join(str(error).split())}", overrides, fields) from error
-    except SystemExit as error:
-        # argparse inside draccus: "usage: ...\n...: error: argument --kind: invalid choice: ..."
-        text = said.getvalue().rpartition("error: ")[2].strip()
-        name, _, rest = text.removeprefix("argument --").partition(": ")
-        raise _refusal(name, rest or text, overrides, fields) from error
-
-
-def _as_yaml(value: str, field: Field | None) -> str:
-    """`value` as draccus will read it. Text is quoted: YAML reads `null`, `007`, `a: b`, `#x` as something else."""
-    is_text = field is not None and (
-        field.kind == "text" or (field.kind == "optional text" and value.lower() not in ("null", "none", "~"))
-    )
-    if not is_text:
-        return value
-    return '"' + "".join(c if c.isprintable() and c not in '"\\' else f"\\U{ord(c):08x}" for c in value) + '"'
-
-
-def _refusal(name: str, text: str, overrides: Overrides, fields: Fields) -> ConfigurationError:
-    """`name` may reach into a value ("sizes.0"); the override it came with is the one to name."""
-    own = [(n, v) for n, v in overrides if n == name or name.startswith(f"{n}.")] or list(overrides)
-    given, value = own[-1]
-    field = fields.by_name.get(given)
-    return ConfigurationError(
-        f"--{given} {value!r} does not fit the config",
-        why=text.strip() or "draccus refused it",
-        next=f"{given} is {field.type_text}, by default {field.default or 'nested'}"
-        if field is not None
-        else "see --help",
-    )

@@ -92,20 +92,37 @@ def _takes_next(word: str, following: str | None, flags: Flags, fields: Fields) 
 def _override(name: str, value: str | None, flags: Flags, fields: Fields) -> tuple[str, str]:
     resolved = fields.resolve(name)
     if resolved is None:
-        close = _did_you_mean(name, [*(flag[2:] for flag in flags if flag.startswith("--")), *fields.by_name], "--")
-        what = "a flag of this command nor a field of the config" if fields.by_name else "a flag of this command"
-        neither = "neither" if fields.by_name else "not"
-        raise ConfigurationError(f"--{name} is {neither} {what}", next=close or "see --help")
+        raise _unknown(name, value, flags, fields)
     if value is not None:
         return resolved, value
     field = fields.by_name.get(resolved)
-    if field is not None and field.kind == "switch":
+    if field is not None and field.is_switch:
         return resolved, "true"
     raise ConfigurationError(
         f"--{name} needs a value",
         why=f"its type is {field.type_text}; only a bool may stand alone" if field is not None else "",
         next=f"write --{name} VALUE, or --{name}=VALUE if the value begins with --",
     )
+
+
+def _unknown(name: str, value: str | None, flags: Flags, fields: Fields) -> ConfigurationError:
+    what = (
+        "neither a flag of this command nor a field of the config" if fields.by_name else "not a flag of this command"
+    )
+    switch = fields.switch(name[3:]) if name.startswith(("no-", "no_")) else None
+    whole = fields.whole(name)
+    if switch is not None:
+        why = f"{switch} is a bool of the config, which is given by its value"
+        next_ = f"write --{switch} false"
+    elif whole is not None:
+        why = f"{whole.name} is {whole.type_text}, which is given whole"
+        key = name[len(whole.name) + 1 :]
+        next_ = f"write --{whole.name} '{f'{{{key}: {value}}}' if whole.is_mapping else '[...]'}'"
+    else:
+        why = ""
+        names = [*(flag[2:] for flag in flags if flag.startswith("--")), *fields.by_name]
+        next_ = _did_you_mean(name, names, "--") or "see --help"
+    return ConfigurationError(f"--{name} is {what}", why=why, next=next_)
 
 
 def _flag(word: str, flags: Flags) -> str | None:

@@ -18,6 +18,7 @@ COMMANDS = ("run", "plan", "logs")
 class Inner:
     lr: float = 0.1
     warm: bool = False
+    sizes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -26,6 +27,7 @@ class Config:
     run_name: str = "x"
     shuffle: bool = False
     sizes: tuple[int, ...] = ()
+    shares: dict[str, int] = field(default_factory=dict)
     inner: Inner = field(default_factory=Inner)
 
 
@@ -85,6 +87,11 @@ def test_after_two_dashes_everything_is_for_click() -> None:
         (["--zzz"], "--zzz is neither", "see --help"),
         (["--n"], "--n needs a value", "write --n VALUE"),
         (["--n", "--debug"], "--n needs a value", "write --n VALUE"),
+        (["--no-shuffle"], "--no-shuffle is neither a flag", "write --shuffle false"),
+        (["--no_inner.warm"], "--no_inner.warm is neither a flag", "write --inner.warm false"),
+        (["--shares.a", "3"], "--shares.a is neither a flag", "write --shares '{a: 3}'"),
+        (["--inner.sizes.0", "3"], "--inner.sizes.0 is neither a flag", "write --inner.sizes '[...]'"),
+        (["--run-name.x", "3"], "--run-name.x is neither a flag", "did you mean --run_name?"),
     ],
 )
 def test_what_is_refused_is_named_with_a_way_out(argv: list[str], what: str, next_: str) -> None:
