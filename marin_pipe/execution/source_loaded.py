@@ -18,22 +18,37 @@ _seen: set[str] = set()
 """Names of the modules that were looked at."""
 
 
+def note_imports(module: str) -> None:
+    """Remember what is imported by now. Called while `module`, which defines a step, is being imported.
+
+    The driver may run the step itself, much later: without this, an edit until then would go unnoticed.
+    """
+    if module not in _seen:
+        _look()
+
+
 def check_loaded(files: Mapping[str, str]) -> list[str]:
     """Those of `files` whose imported content is not the expected one; files of modules not imported are left out.
 
     Call it right after the step's function is imported, and again after its body ended, for what the body imports:
-    from the first call on, such files are digested as they are imported.
+    from the first look on, such files are digested as they are imported.
 
     Args:
         files: absolute path -> sha256 of its bytes, as in `Fingerprint.files`.
     """
+    _watcher.names.update(_module_name(path) for path in files)
+    _look()
+    return sorted(path for path, digest in files.items() if _imported.get(path, digest) != digest)
+
+
+def _look() -> None:
+    """Digest the files of modules that appeared since the last look, and watch for their being imported again."""
     if _watcher not in sys.meta_path:
         sys.meta_path.insert(0, _watcher)
-    _watcher.names.update(_module_name(path) for path in files)
     for path in _new_files():
+        _watcher.names.add(_module_name(path))
         if path not in _imported:
             _imported[path] = _digest(path)
-    return sorted(path for path, digest in files.items() if _imported.get(path, digest) != digest)
 
 
 def _new_files() -> Iterator[str]:

@@ -13,6 +13,7 @@ from marin_pipe.execution.errors import GraphError
 from marin_pipe.execution.handle import Step
 from marin_pipe.execution.identity import compute_key
 from marin_pipe.execution.layout import name_problem
+from marin_pipe.execution.source_loaded import note_imports
 
 T = TypeVar("T")
 
@@ -35,6 +36,7 @@ class StepFunction(Generic[T]):
         self.name = name or fn.__name__
         self.version = version
         self.signature = inspect.signature(fn)
+        note_imports(fn.__module__)
 
     @property
     def module(self) -> str:

@@ -185,3 +185,23 @@ def test_two_functions_of_one_step_name_do_not_adopt_from_each_other(lab: Lab) -
     two = lab.module(ONE.replace('"1"', '"2"'), "two").make(3).named("y")
     assert lab.statuses(two) == {"y": "built"}
     assert two.load(root=lab.root).read() == "222"
+
+
+@pytest.mark.parametrize("file", ["exp", "helpers", "deep"])
+def test_code_that_was_edited_after_it_was_imported_is_not_run_under_the_new_codes_name(lab: Lab, file: str) -> None:
+    """A long session: the file says something else than what this process would run."""
+    lab.folder.joinpath("deep.py").write_text(DEEP)
+    lab.folder.joinpath("helpers.py").write_text(HELPERS)
+    module = lab.module(MODULE)
+    path = lab.folder / f"{file}.py"
+    old, new = {"exp": ("helpers.word()", "helpers.word()[:1]"), "helpers": ('"wo"', '"WO"'), "deep": ("rd", "RD")}[
+        file
+    ]
+    path.write_text(path.read_text().replace(old, new))
+    ends = lab.run(module.make())
+    failure = ends["make"].failure
+    assert failure is not None
+    assert failure.error_type == "SourceChanged"
+    assert f"{file}.py" in failure.message
+    assert lab.ran() == []
+    assert lab.statuses(lab.imported("exp").make()) == {"make": "built"}
