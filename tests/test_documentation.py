@@ -5,6 +5,7 @@ output. Times, sizes that depend on the machine, and names with a random part ar
 `UPDATE_DOCS=1` writes what the commands print into the pages.
 """
 
+import inspect
 import os
 import re
 import shutil
@@ -16,15 +17,22 @@ from pathlib import Path
 
 import pytest
 
+import marin_pipe
+from marin_pipe import Step, StepContext
+from marin_pipe.execution.run import RunSettings
+
 REPOSITORY = Path(__file__).resolve().parents[1]
 PAGES = [REPOSITORY / "README.md", *sorted((REPOSITORY / "docs").rglob("*.md"))]
 FENCE = re.compile(r'^```(?P<kind>\w*)(?: title="(?P<title>[^"]+)")?\n(?P<body>.*?)^```$', re.MULTILINE | re.DOTALL)
 EXIT = re.compile(r"#\s*exits with (\d+)\s*$")
 VARIABLE = [
-    (re.compile(r"\d+(\.\d+)? ?(ms|s|min|h|d)\b"), "<time>"),
+    # Names first: a nonce may end in what looks like a number of days.
     (re.compile(r"\d{8}-\d{6}-[0-9a-f]{6}"), "<run>"),
     (re.compile(r"\b(\d{6})-[0-9a-f]{6}\b"), r"\1-<nonce>"),
+    (re.compile(r"(?<![\w.-])\d+(\.\d+)? ?(ms|s|min|h|d)\b"), "<time>"),
     (re.compile(r"\bby \S+ on \S+"), "by <user> on <host>"),
+    (re.compile(r"\S+, pid \d+ works on it"), "<host>, pid <pid> works on it"),
+    (re.compile(r"\b(failed|interrupted) on \S+ after"), r"\1 on <host> after"),
     (re.compile(r"(?<=, )\S+(?=, \w+ <run>)"), "<user>"),
     (re.compile(r"\d+(\.\d+)? [KMG]iB"), "<size>"),
     (re.compile(r"[ ]{2,}|-{3,}"), "  "),
@@ -124,6 +132,51 @@ def test_links_between_pages_lead_somewhere(page: Path) -> None:
     targets = re.findall(r"\]\((?!https?:|#)([^)#]+)", page.read_text())
     missing = [target for target in targets if not (page.parent / target).exists()]
     assert not missing
+
+
+API = (REPOSITORY / "docs/reference/api.md").read_text()
+
+
+def public_members(cls: type) -> list[str]:
+    return [name for name in vars(cls) if not name.startswith("_")]
+
+
+@pytest.mark.parametrize("name", sorted(marin_pipe.__all__))
+def test_the_api_page_has_a_section_for_every_exported_name(name: str) -> None:
+    assert re.search(rf"^###? `{name}`$", API, re.MULTILINE)
+
+
+@pytest.mark.parametrize("cls", [Step, StepContext, RunSettings], ids=lambda cls: cls.__name__)
+def test_the_api_page_names_every_public_member(cls: type) -> None:
+    members = public_members(cls)
+    assert members
+    internal = {"function", "bound", "options"}  # fields of `Step` that only the engine reads
+    missing = [name for name in members if name not in internal and not re.search(rf"`[^`\n]*\b{name}\b", API)]
+    assert missing == []
+
+
+@pytest.mark.parametrize("name", sorted(name for name in marin_pipe.__all__ if name not in {"Ref", "Runtime", "Step"}))
+def test_the_api_page_names_every_parameter(name: str) -> None:
+    section = re.split(rf"^### `{name}`$", API, flags=re.MULTILINE)[1].split("\n### ")[0]
+    called = StepContext.for_test if name == "StepContext" else getattr(marin_pipe, name)
+    parameters = set(inspect.signature(called).parameters) - {"data", "text", "value", "fn"}  # named by their meaning
+    assert sorted(p for p in parameters if not re.search(rf"\b{p}\b", section)) == []
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(REPOSITORY)))
+def test_python_shown_in_a_page_compiles(page: Path) -> None:
+    examples = [block.body for block in blocks(page) if block.kind == "python"]
+    for example in examples:
+        compile(example, str(page), "exec")
+    assert len(examples) == page.read_text().count("```python")
+
+
+def test_every_page_is_in_the_navigation_and_on_the_first_page() -> None:
+    pages = {str(page.relative_to(REPOSITORY / "docs")) for page in PAGES[1:]}
+    navigation = set(re.findall(r"^\s+- (\S+\.md)$", (REPOSITORY / "mkdocs.yml").read_text(), re.MULTILINE))
+    linked = set(re.findall(r"\]\((\S+\.md)\)", (REPOSITORY / "docs/index.md").read_text()))
+    assert navigation == pages
+    assert linked == pages - {"index.md"}
 
 
 def test_make_targets_named_in_pages_exist() -> None:
