@@ -9,7 +9,7 @@ import socket
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from marin_storage import Conflict, StorageError, Store
 
@@ -196,13 +196,17 @@ class Attempts:
     def _end(self, job: Job, holding: Holding, failure: Failed, log: LogWriter, started: float, count: int) -> Result:
         attempt = holding.held.attempt
         tail = tuple(failure.log_tail or log.tail(20))
+        # What a terminal shows often ends in a file, too.
+        failure = replace(
+            failure, message=self.redactor.redact(failure.message), traceback=self.redactor.redact(failure.traceback)
+        )
         ended = Ended(
             outcome=failure.outcome,
             attempt=attempt,
             attempt_count=count,
             error_type=failure.error_type,
-            message=self.redactor.redact(failure.message),
-            traceback=self.redactor.redact(failure.traceback),
+            message=failure.message,
+            traceback=failure.traceback,
             log_tail=tail,
             host=socket.gethostname(),
             pid=os.getpid(),

@@ -2,7 +2,7 @@
 
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal, get_args
 
 from marin_storage import Store, open_store
@@ -87,6 +87,8 @@ class Planner:
     selected: Selected
     _rows: dict[Node, PlannedStep] = field(default_factory=dict)
     _first_of_key: dict[str, Node] = field(default_factory=dict)
+    _adopted: dict[Node, str] = field(default_factory=dict)
+    """Output digests that steps will have by adoption: what depends on them can be judged already."""
 
     def __post_init__(self) -> None:
         self._reasons = Reasons(view=self.view)
@@ -109,14 +111,34 @@ class Planner:
                 except CorruptOutput as error:
                     return self._make(node, "blocked", f"{error.what}: {error.next}")
             return self._make(node, "cached", "", notes=outlook.verdict.notes, path=self.view.data_url(node))
+        outlook = self._judged_anew(node, outlook)
+        if outlook.fate is Fate.SERVED:
+            return self._make(node, "cached", "", path=self.view.data_url(node))
         if outlook.blocked_by is not None:
-            return self._make(node, "blocked", f"because of {outlook.blocked_by.name}")
+            return self._make(node, "blocked", f"because of {outlook.blocked_by.shown}")
         why = self._why(node, outlook)
         if outlook.needed_if is not None:
-            why = f"only if {outlook.needed_if.name} runs: {why}"
+            why = f"only if {outlook.needed_if.shown} runs: {why}"
         if outlook.fate is Fate.BLOCKED:
             return self._make(node, "blocked", f"not selected to run ({why})")
         return self._pending(node, outlook, why)
+
+    def _judged_anew(self, node: Node, outlook: Outlook) -> Outlook:
+        """The outlook with the inputs that are adopted no longer moving."""
+        moving = tuple(i for i in outlook.moving if i not in self._adopted)
+        if moving == outlook.moving:
+            return outlook
+        outlook = replace(outlook, moving=moving)
+        commit = self.view.commit(node)
+        if moving or outlook.fate is not Fate.DEPENDS or commit is None:
+            return outlook
+        verdict = self.view.judge(node, commit, self._digests(node))
+        return replace(outlook, verdict=verdict, fate=Fate.SERVED if isinstance(verdict, Current) else Fate.RUNS)
+
+    def _digests(self, node: Node) -> dict[str, str]:
+        known = {i: c.output_digest for i in node.inputs if (c := self.view.commit(i)) is not None}
+        known |= {i: self._adopted[i] for i in node.inputs if i in self._adopted}
+        return decide.digests_by_key((i.step.key, digest) for i, digest in known.items())
 
     def _why(self, node: Node, outlook: Outlook) -> str:
         if self.view.commit(node) is None:
@@ -148,12 +170,15 @@ class Planner:
         forced = node in self.selected.forced
         first = self._first_of_key.setdefault(node.step.key, node)
         if first is not node and (not forced or self._rows[first].action in ("run", "resume")):
-            return f"the same computation as {first.name}"
+            return f"the same computation as {first.shown}"
         if forced or outlook.moving or not self.view.may_adopt(node):
             return None
-        key = decide.build_key(node.step, self.view.own_arguments(node), source_digest=self.view.source(node).digest)
-        found = find_build(self._store, key)
-        return f"the same was built as {found[0]}" if found is not None else None
+        own = decide.own_arguments(node.step, self._digests(node))
+        found = find_build(self._store, decide.build_key(node.step, own, source_digest=self.view.source(node).digest))
+        if found is None:
+            return None
+        self._adopted[node] = found[1].output_digest
+        return f"the same was built as {found[0]}"
 
     def _make(
         self, node: Node, action: Action, why: str, *, notes: tuple[str, ...] = (), path: str | None = None

@@ -72,12 +72,12 @@ class View:
             if withdrawn is not None:
                 return decide.Stale(cause="withdrawn", why=f"its output was withdrawn: {withdrawn.reason}")
             return decide.Stale(cause="new", why="no output yet")
+        return self.judge(node, commit, self._current_digests(settled))
+
+    def judge(self, node: Node, commit: Served, input_digests: dict[str, str]) -> decide.Current | decide.Stale:
+        """Whether `commit` is current, given output digests by the inputs' keys."""
         return decide.assess(
-            node.step,
-            commit,
-            input_digests=self._current_digests(settled),
-            source=self.source(node),
-            policy=self.policy(node),
+            node.step, commit, input_digests=input_digests, source=self.source(node), policy=self.policy(node)
         )
 
     def check_function(self, node: Node) -> None:
@@ -126,7 +126,7 @@ class View:
             raise CorruptOutput(
                 f"{node.directory}: the file {path!r} {what}",
                 why=f"data below {join_url(self.store.url, prefix)} was changed or removed after it was committed",
-                next=f"rebuild it with `run --force {node.name}`",
+                next=f"rebuild it with `run --force {node.shown}`",
             )
 
     def address(self, node: Node) -> str:
@@ -173,5 +173,5 @@ class View:
 def _rebuild(node: Node) -> str:
     pin = node.step.options.pin
     if pin is None:
-        return f"rebuild it with `run --force {node.name}`"
+        return f"rebuild it with `run --force {node.shown}`"
     return f"restore what {pin.url} held, or remove .pinned_to(...) from step {node.name}"

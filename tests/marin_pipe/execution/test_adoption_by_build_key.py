@@ -3,10 +3,12 @@
 import json
 import shutil
 from pathlib import Path
+from typing import Any
 
 from lab import Lab
 from lab_steps import Text, node
 
+from marin_pipe import Step
 from marin_pipe.execution.report import StepEvent
 
 
@@ -172,3 +174,14 @@ def test_two_builds_of_one_build_key_are_equal_byte_by_byte(lab: Lab) -> None:
     assert first["output_digest"] == second["output_digest"]
     assert first["manifest"] == second["manifest"]
     assert first["attempt"] != second["attempt"]
+
+
+def test_a_plan_foresees_adoption_down_a_chain(lab: Lab) -> None:
+    def chain(prefix: str) -> Step[Any]:
+        first = node("a").named(f"{prefix}/a")
+        second = node("b", (first,)).named(f"{prefix}/b")
+        return node("c", (second,)).named(f"{prefix}/c")
+
+    lab.run(chain("old"))
+    assert set(lab.actions(chain("new")).values()) == {"adopt"}
+    assert set(lab.statuses(chain("new")).values()) == {"adopted"}

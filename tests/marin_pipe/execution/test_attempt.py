@@ -8,6 +8,7 @@ from typing import Any
 
 import drivers
 import pytest
+from lab import Lab
 from launching import eventually
 from marin_storage import OutOfSpace, RetryPolicy, Store, Transient, open_store
 from marin_storage.local import LocalBackend
@@ -208,3 +209,23 @@ def test_a_lease_that_was_overwritten_by_hand_fails_its_step_and_no_other(disk: 
     failure = next(end.failure for end in report.steps if end.name == "one")
     assert failure is not None
     assert "lease.json" in failure.message
+
+
+def test_a_failure_is_told_without_the_secret_in_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:
+    token = "hf_" + "abcdefghijklmnopqrstuvwxyz0123456789"
+    monkeypatch.setenv("HF_TOKEN", token)
+    exp = lab.module(
+        """
+        import os
+        from marin_pipe import step
+
+        @step
+        def leak() -> int:
+            raise ValueError("refused: " + os.environ["HF_TOKEN"])
+        """
+    )
+    events: list[Any] = []
+    failure = lab.run(exp.leak(), on_event=events.append)["leak"].failure
+    assert failure is not None
+    assert "ValueError: refused" in failure.traceback
+    assert token not in repr(failure) + repr(events)
