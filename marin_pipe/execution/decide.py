@@ -54,10 +54,10 @@ def assess(
     record = commit.record
     changed = [use for use in record.inputs if _is_changed(use, input_digests)]
     if changed:
-        names = ", ".join(sorted({use.name for use in changed}))
+        names = sorted({use.name for use in changed})
         return Stale(
             cause="input",
-            why=f"because of {names}: its output changed",
+            why=f"because of {', '.join(names)}: {'its output' if len(names) == 1 else 'their outputs'} changed",
             inputs=tuple(use.directory for use in changed),
         )
     unpinned = [use for use in record.inputs if is_pin_address(use.directory) and use.key not in input_digests]
@@ -84,8 +84,8 @@ def check_function(step: Step[Any], commit: Served, *, source: Fingerprint) -> N
         f"step {step.name}: its output was made by {record.module}.{record.function}, not by "
         f"{step.function.module_name}.{step.function.qualname}",
         why=f"both have the identity name {record.function!r}, but their modules and their source differ",
-        next="give this one a name with @step(name=...), a new identity with .versioned(...), or declare the "
-        "output equivalent with `adopt`",
+        next='give this step an output of its own with .named("other/name"), this function a name with '
+        "@step(name=...), a new identity with .versioned(...), or declare the output equivalent with `adopt`",
     )
 
 

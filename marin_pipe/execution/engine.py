@@ -211,7 +211,7 @@ class Engine:
         if first is node or state is State.DONE:
             return False
         if state in _OVER:
-            self._block(node, f"because of {first.name}, the same computation: {self._progress[first].why}")
+            self._block(node, f"because of {first.shown}, the same computation: {self._progress[first].why}")
         else:
             progress.unsettled = 1
             self._followers.setdefault(first, []).append(node)
@@ -234,7 +234,7 @@ class Engine:
                 why = self._progress[upstream].why
                 # An input that is blocked by another repeats why: the cause is told, not the way it came.
                 repeated = state is State.BLOCKED and why.startswith("because of ")
-                self._block(node, why if repeated else f"because of {upstream.name}: {why}")
+                self._block(node, why if repeated else f"because of {upstream.shown}: {why}")
                 return True
             pending.append(upstream)
         if not pending:

@@ -97,7 +97,7 @@ def _explain_node(subjects: Subjects, graph: Graph, node: Node, source_policy: S
     subject = subjects.of_node(node)
     view = View(store=subjects.store, source_policy=source_policy)
     view.look(graph)
-    selected = apply_selection(graph, Selection(upto=(node.name,)))
+    selected = apply_selection(graph, Selection(upto=(node.shown,)))
     rows = Planner(graph=graph, view=view, selected=selected).plan().steps
     row = next(row for row in rows if row.directory == node.directory)
     if subject.commit is not None:

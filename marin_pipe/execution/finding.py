@@ -49,7 +49,7 @@ def find_step(store: Store, text: str, *, graph: Graph | None = None) -> Found:
     if len(directories) == 1:
         return Found(directory=directories[0], node=nodes.get(directories[0]))
     if directories:
-        raise _ambiguous(store, text, directories)
+        raise _ambiguous(store, text, directories, graph)
     if label_problem(text) is None:
         label = read_label(store, text)
         if label is not None:
@@ -58,12 +58,14 @@ def find_step(store: Store, text: str, *, graph: Graph | None = None) -> Found:
 
 
 def _in_graph(graph: Graph, text: str) -> list[str]:
-    """Steps of the graph: by display name, else by target name, directory or key."""
+    """Steps of the graph: by a display name that only one has, else by target name, directory or key."""
     named = [node.directory for node in graph.nodes if node.name == text]
-    if named:
+    if len(named) == 1:
         return named
     if text in graph.targets:
         return [graph.targets[text].directory]
+    if named:
+        return named
     if text in {node.directory for node in graph.nodes}:
         return [text]
     return [n.directory for n in graph.nodes if _KEY.match(text) and n.step.key.startswith(text)]
@@ -88,10 +90,11 @@ def _exists(store: Store, directory: str) -> bool:
     return bool(listing.files or listing.directories)
 
 
-def _ambiguous(store: Store, text: str, directories: list[str]) -> ConfigurationError:
+def _ambiguous(store: Store, text: str, directories: list[str], graph: Graph | None) -> ConfigurationError:
     ages = dict(zip(directories, store.map(lambda directory: _committed(store, directory), directories), strict=True))
     newest = sorted(directories, key=lambda directory: -ages[directory])
-    shown = [f"{directory} ({_when(ages[directory])})" for directory in newest[:_SHOWN]]
+    targets = {node.directory: f"target {name}, " for name, node in graph.targets.items()} if graph is not None else {}
+    shown = [f"{found} ({targets.get(found, '')}{_when(ages[found])})" for found in newest[:_SHOWN]]
     more = f", and {len(newest) - _SHOWN} more" if len(newest) > _SHOWN else ""
     return ConfigurationError(
         f"{text!r} stands for {len(directories)} outputs",
@@ -112,7 +115,9 @@ def _when(committed: float) -> str:
 
 def _missing(store: Store, text: str, graph: Graph | None) -> MissingOutput:
     names = {display_name(directory) for directory in step_directories(store)}
-    names.update(node.name for node in graph.nodes) if graph is not None else None
+    if graph is not None:
+        names.update(node.name for node in graph.nodes)
+        names.update(graph.targets)
     near = difflib.get_close_matches(text, sorted(names), n=3)
     key = STEP_DIRECTORY.match(text.rpartition("/")[2])
     return MissingOutput(

@@ -1,5 +1,6 @@
 """The graph of a launch: every step the targets reach, once, inputs before consumers. Walks are iterative."""
 
+from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -19,6 +20,8 @@ class Node:
     consumers: list["Node"] = field(default_factory=list)
     height: int = 0
     """Steps on the longest path from here to an end of the graph."""
+    shown: str = ""
+    """What to call it: its name, or its directory where another step of the graph has that name."""
 
     @property
     def name(self) -> str:
@@ -65,7 +68,9 @@ def build_graph(steps: Mapping[str, Step[Any]] | Iterable[Step[Any]] | Step[Any]
             # The stack turns the order around; inputs are to come in the order in which they were written.
             inputs = reversed(upstream_steps(step))
             stack.extend((upstream, False) for upstream in inputs if id(upstream) not in seen)
+    count = Counter(node.name for node in order)
     for node in reversed(order):
+        node.shown = node.name if count[node.name] == 1 else node.directory
         node.height = 1 + max((consumer.height for consumer in node.consumers), default=0)
     return Graph(nodes=tuple(order), targets={name: seen[id(step)] for name, step in named.items()})
 

@@ -77,8 +77,8 @@ def own_changes(earlier: Earlier) -> tuple[Change, ...]:
 
 
 def names(nodes: Iterable[Node]) -> str:
-    """The nodes' names in one line."""
-    found = sorted({node.name for node in nodes})
+    """What the nodes are called, in one line."""
+    found = sorted({node.shown for node in nodes})
     return ", ".join(found[:SHOWN]) + (f" and {len(found) - SHOWN} more" if len(found) > SHOWN else "")
 
 

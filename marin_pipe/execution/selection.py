@@ -88,7 +88,7 @@ def _within(nodes: Sequence[Node], allowed: frozenset[Node], *, flag: str) -> tu
 
 def matching(graph: Graph, patterns: Sequence[str], *, flag: str) -> tuple[Node, ...]:
     """Nodes whose name (or target name in the experiment) matches one of `patterns`, in graph order."""
-    names: dict[Node, set[str]] = {node: {node.name} for node in graph.nodes}
+    names: dict[Node, set[str]] = {node: {node.name, node.shown} for node in graph.nodes}
     for target, node in graph.targets.items():
         names[node].add(target)
     found: dict[Node, None] = {}
@@ -101,7 +101,7 @@ def matching(graph: Graph, patterns: Sequence[str], *, flag: str) -> tuple[Node,
 
 
 def _some(nodes: Iterable[Node]) -> str:
-    names = sorted({node.name for node in nodes})
+    names = sorted({node.shown for node in nodes})
     return ", ".join(names[:8]) + (f" and {len(names) - 8} more" if len(names) > 8 else "")
 
 

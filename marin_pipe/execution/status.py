@@ -65,7 +65,7 @@ def graph_statuses(store: Store, graph: Graph) -> dict[str, StepStatus]:
         elif mine.state not in ("SUCCEEDED", "RUNNING"):
             cause = next((i for i in node.inputs if known[i.directory].state in _BLOCKING), None)
             if cause is not None:
-                known[node.directory] = replace(mine, state="BLOCKED", note=f"because of {cause.name}")
+                known[node.directory] = replace(mine, state="BLOCKED", note=f"because of {cause.shown}")
     return known
 
 

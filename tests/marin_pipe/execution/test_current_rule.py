@@ -1,7 +1,18 @@
 """When a commit is served: every input it read must still be what its step's current commit holds."""
 
 from lab import Lab
-from lab_steps import node
+from lab_steps import Text, node
+
+from marin_pipe import Step
+
+
+def test_changed_inputs_are_told_together(lab: Lab) -> None:
+    def steps(salt: str) -> Step[Text]:
+        return node("c", tuple(node(name, salt=salt).named(name) for name in "ab")).named("c")
+
+    lab.run(steps(""))
+    ends = lab.run(steps("!"), selection={"force": ("a", "b")})
+    assert ends["c"].why == "because of a, b: their outputs changed"
 
 
 def test_a_forced_upstream_with_equal_bytes_leaves_its_consumers_cached(lab: Lab) -> None:

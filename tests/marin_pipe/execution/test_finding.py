@@ -57,6 +57,20 @@ def test_the_step_of_the_experiment_at_hand_wins_over_other_outputs_of_its_name(
     assert found(lab, other.key, graph) == Found(directory=other.directory)
 
 
+def test_steps_of_one_name_in_an_experiment_are_told_apart_by_their_targets(lab: Lab) -> None:
+    small, large = node("a").named("corpus"), node("b").named("corpus")
+    graph = build_graph({"small": small, "large": large})
+    with pytest.raises(ConfigurationError, match="'corpus' stands for 2 outputs") as caught:
+        found(lab, "corpus", graph)
+    assert f"{small.directory} (target small, no commit)" in caught.value.why
+    assert f"{large.directory} (target large, no commit)" in caught.value.why
+    assert found(lab, "large", graph).directory == large.directory
+    assert found(lab, "corpus", build_graph({"corpus": small, "large": large})).directory == small.directory
+    with pytest.raises(MissingOutput) as missing:
+        found(lab, "smal", graph)
+    assert missing.value.next == "did you mean small?"
+
+
 @pytest.mark.parametrize("text", ["corpsu", "abcd", "x-0123456789abcdef", "/somewhere/else/corpus", "a b", ""])
 def test_what_is_not_there_is_said_with_what_is_near(lab: Lab, text: str) -> None:
     lab.run(node("a").named("corpus"))

@@ -51,6 +51,13 @@ def test_one_computation_asked_for_twice_is_one_node() -> None:
     assert len(graph.targets) == 2
 
 
+def test_a_step_is_called_by_its_directory_where_another_has_its_name() -> None:
+    one, two, three = node("a").named("n"), node("b").named("n"), node("c", (node("a").named("n"),)).named("m")
+    graph = build_graph({"1": one, "2": two, "3": three})
+    assert [found.shown for found in graph.nodes] == [one.directory, two.directory, "m"]
+    assert [found.name for found in graph.nodes] == ["n", "n", "m"]
+
+
 def test_only_what_targets_reach_is_in_the_graph() -> None:
     a = node("a").named("a")
     node("unused", (a,))

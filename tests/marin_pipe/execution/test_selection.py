@@ -44,6 +44,14 @@ def test_only_runs_nothing_else(lab: Lab) -> None:
     assert select(lab, only="x/b") == {"a": "cached", "b": "built"}
 
 
+def test_steps_of_one_name_are_selected_and_told_by_their_directories(lab: Lab) -> None:
+    one, two = node("1", fail=True).named("n"), node("2").named("n")
+    lab.run([one, two], selection={"only": two.directory})
+    assert [(end.directory, end.status) for end in lab.reports[-1].steps] == [(two.directory, "built")]
+    lab.run([one, two, node("m", (one,)).named("m")])
+    assert lab.reports[-1].steps[-1].why == f"because of {one.directory}: RuntimeError: 1 was told to fail"
+
+
 def test_only_with_a_missing_input_is_blocked_and_names_it(lab: Lab) -> None:
     ends = lab.run(diamond(), selection={"only": "x/b"})
     assert lab.exit_code == 1

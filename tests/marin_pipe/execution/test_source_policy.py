@@ -146,10 +146,12 @@ def test_another_function_of_the_same_name_and_arguments_never_gets_the_others_d
         assert caught.value.exit_code == 2
         assert "one.make" in caught.value.what
         assert "two.make" in caught.value.what
+        assert caught.value.next.startswith('give this step an output of its own with .named("other/name")')
         assert "@step(name=" in caught.value.next
         assert ".versioned(" in caught.value.next
         assert "adopt" in caught.value.next
     assert lab.ran() == []
+    assert lab.statuses(two.named("other/name")) == {"other/name": "built"}
     assert lab.statuses(two.versioned("two")) == {"make": "built"}
     assert two.versioned("two").load(root=lab.root).read() == "222"
 
