@@ -205,7 +205,12 @@ class Launcher:
         from marin_pipe.execution.attempt import Attempts, AttemptSettings
         from marin_pipe.execution.keeper import Keeper
 
+        folder = self._store.local_path("")
+        is_new = folder is not None and not folder.exists()
         ensure_writable(self._store, STORE_FILE, single_writer=self._settings.single_writer)
+        if is_new:
+            # In a project under git, outputs would be untracked files by the thousand, all of them read for provenance.
+            self._store.write(".gitignore", b"*\n")
         names = {name for node in self._graph.nodes for name in node.step.bound.secrets}
         redactor = Redactor.from_environment(declared=names)
         facts = self._facts = self._facts or self._record_launch(redactor)
