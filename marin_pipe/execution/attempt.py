@@ -13,7 +13,6 @@ from dataclasses import dataclass, replace
 
 from marin_storage import Conflict, StorageError, Store
 
-from marin_pipe.execution import decide
 from marin_pipe.execution.backends.base import Backend, Completed, Control, Failed, Task
 from marin_pipe.execution.backends.outcome import failure, no_usage
 from marin_pipe.execution.commit import Commits
@@ -148,14 +147,13 @@ class Attempts:
             self.store,
             job.directory,
             after_epoch=used_up,
-            seed=decide.seed(job.step, job.own_arguments),
+            seed=job.seed,
             source=job.source.digest,
             policy=job.policy,
         )
 
     def _task(self, job: Job, attempt: str, earlier: Resumable) -> Task:
-        seed = decide.seed(job.step, job.own_arguments)
-        mark = WorkMark(seed=seed, sources=tuple(sorted({*earlier.sources, job.source.digest})))
+        mark = WorkMark(seed=job.seed, sources=tuple(sorted({*earlier.sources, job.source.digest})))
         return Task(
             step=job.step,
             root=self.store.url,
@@ -165,7 +163,7 @@ class Attempts:
             inputs=job.loaded,
             resources=job.resource,
             devices=job.devices,
-            seed=seed,
+            seed=job.seed,
             work_mark=encode(mark),
             source_files=job.source.files,
             verify="digests" if job.verify == "digests" else "sizes",

@@ -14,6 +14,7 @@ from marin_pipe.execution.jobs import Committed, Job, Result, Superseded
 from marin_pipe.execution.layout import build_key_file, commit_key
 from marin_pipe.execution.lease import Held
 from marin_pipe.execution.manifest import size_problem, sizes_below
+from marin_pipe.execution.namesakes import first_party_modules
 from marin_pipe.execution.observe import Observation, data_directory, observe, read_commit
 from marin_pipe.execution.records import (
     Adopted,
@@ -57,17 +58,14 @@ class Commits:
             attempt=held.attempt,
             owner=held.lease.owner,
             output_digest=decide.output_digest(done.manifest, done.result),
-            record=self._record(job, done.result, done.result_type, done.usage, count).model_copy(
-                update={"resumed_sources": resumed_sources}
-            ),
+            record=self._record(job, done.result, done.result_type, done.usage, count, resumed_sources),
             manifest=done.manifest,
         )
         return self._publish(job, commit, count)
 
     def adopt(self, job: Job, held: Held) -> Result | None:
         """Commit the output another step made under the same build key, if it is still there and whole."""
-        build_key = self._build_key(job)
-        source = find_build(self.store, build_key)
+        source = find_build(self.store, job.build_key)
         if source is None:
             return None
         directory, commit = source
@@ -86,7 +84,7 @@ class Commits:
         )
         result = self._publish(job, adopted, 0)
         if isinstance(result, Committed):
-            again = find_build(self.store, build_key)
+            again = find_build(self.store, job.build_key)
             if again is None or (again[0], again[1].number) != (directory, commit.number):
                 return self._take_back(job, adopted)
         return result
@@ -109,6 +107,7 @@ class Commits:
         result_type: str | None,
         usage: Usage | None,
         count: int,
+        resumed_sources: tuple[str, ...] = (),
     ) -> Record:
         step = job.step
         return Record(
@@ -119,24 +118,23 @@ class Commits:
             key=step.key,
             arguments=dict(step.bound.canonical),
             runtime=dict(step.bound.runtime),
+            modules=first_party_modules(step.bound.functions),
             secrets=step.bound.secrets,
             inputs=job.inputs,
             files=tuple(
                 FileUse(argument=where, path=file.text, files=file.entries) for where, file in step.bound.files
             ),
             source=SourceRecord(digest=job.source.digest, parts=dict(job.source.parts), untraced=job.source.untraced),
-            build_key=self._build_key(job),
+            build_key=job.build_key,
             result=result,
             result_type=result_type,
             resources=repr(job.resource),
             environment={name: self.redactor.redact(value) for name, value in step.options.environment.items()},
             attempt_count=count,
+            resumed_sources=resumed_sources,
             usage=usage,
             provenance=self.provenance,
         )
-
-    def _build_key(self, job: Job) -> str:
-        return decide.build_key(job.step, job.own_arguments, source_digest=job.source.digest)
 
     def _publish(self, job: Job, commit: Served, count: int) -> Result:
         key = commit_key(job.directory, commit.number)

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field
 from enum import Enum, auto
 from typing import TYPE_CHECKING, Literal
 
+from marin_pipe.execution import decide
 from marin_pipe.execution.backends.base import Control, StopReason
 from marin_pipe.execution.decide import Stale
 from marin_pipe.execution.errors import PipelineError
@@ -343,14 +344,17 @@ class Engine:
 
     def _job(self, node: Node, grant: Grant, expired: str | None) -> Job:
         """Runs in a scheduler thread; reads only what is settled."""
+        own = self.view.own_arguments(node)
+        source = self.view.source(node)
         return Job(
             step=node.step,
             directory=node.directory,
             seen=self.view.observations[node],
             inputs=self.view.input_uses(node),
             loaded={upstream.directory: self.view.loaded_input(upstream) for upstream in node.inputs},
-            own_arguments=self.view.own_arguments(node),
-            source=self.view.source(node),
+            build_key=decide.build_key(node.step, own, source_digest=source.digest),
+            seed=decide.seed(node.step, own),
+            source=source,
             resource=grant.ask,
             devices=grant.devices,
             policy=self.view.policy(node),

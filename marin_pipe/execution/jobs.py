@@ -2,7 +2,6 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 from marin_pipe.execution.backends.base import Failed, LoadedInput
 from marin_pipe.execution.handle import SourcePolicy, Step
@@ -24,8 +23,8 @@ class Job:
     inputs: tuple[InputUse, ...]
     loaded: Mapping[str, LoadedInput]
     """Inputs by step directory."""
-    own_arguments: Any
-    """The canonical arguments with each input's key replaced by the digest of its output."""
+    build_key: str
+    seed: int
     source: Fingerprint
     resource: Resource
     devices: tuple[int, ...] = ()
