@@ -15,6 +15,7 @@ from marin_pipe.execution.inventory import Inventory
 from marin_pipe.execution.layout import commit_key
 from marin_pipe.execution.lease import Held, LeaseTimes, Newer, Taken, acquire, release
 from marin_pipe.execution.load import revive
+from marin_pipe.execution.namesakes import first_party_modules
 from marin_pipe.execution.observe import data_directory, observe
 from marin_pipe.execution.pin import join_url
 from marin_pipe.execution.records import (
@@ -60,6 +61,7 @@ def target_of_node(store: Store, node: Node, *, provenance: Provenance) -> Targe
         key=step.key,
         arguments=dict(step.bound.canonical),
         runtime=dict(step.bound.runtime),
+        modules=first_party_modules(step.bound.functions),
         secrets=step.bound.secrets,
         inputs=view.input_uses(replace(node, inputs=present)),
         files=tuple(FileUse(argument=where, path=file.text, files=file.entries) for where, file in step.bound.files),

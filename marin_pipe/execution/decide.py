@@ -9,6 +9,7 @@ from marin_pipe.execution.errors import IdentityConflict
 from marin_pipe.execution.handle import SourcePolicy, Step
 from marin_pipe.execution.identity import canonical_json
 from marin_pipe.execution.layout import is_pin_address
+from marin_pipe.execution.namesakes import moved
 from marin_pipe.execution.records import FileEntry, InputUse, Served
 from marin_pipe.execution.source import Fingerprint, changed_parts
 
@@ -75,18 +76,35 @@ def assess(
     return Current(notes=(f"source changed since it was built: {what}",))
 
 
-def check_function(step: Step[Any], commit: Served, *, source: Fingerprint) -> None:
-    """IdentityConflict if another function, with other source, made the output. One that only moved is the same."""
+def has_moved(step: Step[Any], commit: Served) -> bool:
+    """Whether the step's function, or one that its arguments name, lies in another module than when it was built."""
     record = commit.record
-    if record.module == step.function.module_name or record.source.digest == source.digest:
+    return record.module != step.function.module_name or bool(moved(record.modules, step.bound.functions))
+
+
+def check_function(step: Step[Any], commit: Served, *, source: Fingerprint) -> None:
+    """IdentityConflict if another function, with other source, made the output or was named by its arguments.
+
+    One that only moved is the same.
+    """
+    record = commit.record
+    if record.source.digest == source.digest:
         return
-    raise IdentityConflict(
-        f"step {step.name}: its output was made by {record.module}.{record.function}, not by "
-        f"{step.function.module_name}.{step.function.qualname}",
-        why=f"both have the identity name {record.function!r}, but their modules and their source differ",
-        next='give this step an output of its own with .named("other/name"), this function a name with '
-        "@step(name=...), a new identity with .versioned(...), or declare the output equivalent with `adopt`",
-    )
+    if record.module != step.function.module_name:
+        raise IdentityConflict(
+            f"step {step.name}: its output was made by {record.module}.{record.function}, not by "
+            f"{step.function.module_name}.{step.function.qualname}",
+            why=f"both have the identity name {record.function!r}, but their modules and their source differ",
+            next="give this one a name with @step(name=...), a new identity with .versioned(...), or declare the "
+            "output equivalent with `adopt`",
+        )
+    for name, before, now in moved(record.modules, step.bound.functions):
+        raise IdentityConflict(
+            f"step {step.name}: its output was made with {before}.{name} in its arguments, not with {now}.{name}",
+            why=f"both are {name!r} in the key, but their modules and the step's source differ",
+            next=f"rename {now}.{name}, give the step a new identity with .versioned(...), or declare the output "
+            "equivalent with `adopt`",
+        )
 
 
 def digests_by_key(outputs: Iterable[tuple[str, str]]) -> dict[str, str]:

@@ -75,7 +75,7 @@ def _kind(form: Any) -> Any:
     """Forms of one kind are compared part by part, others as a whole."""
     tag = _tag(form)
     if tag == "$class":
-        return tag, form.get("$class")
+        return tag, form.get("$class"), form.get("package")
     return tag or type(form).__name__
 
 
@@ -135,6 +135,8 @@ def _readable(form: Any) -> str:
     body: Any = form.get(tag)
     if not tag:
         return f"{{{', '.join(f'{json.dumps(k)}: {_readable(v)}' for k, v in form.items())}}}"
+    if "package" in form:
+        return f"{form['package']}: {_readable({k: v for k, v in form.items() if k != 'package'})}"
     if tag == "$class":
         return f"{body}({', '.join(f'{k}={_readable(v)}' for k, v in form['fields'].items())})"
     if tag == "$tuple":
@@ -150,8 +152,6 @@ def _readable(form: Any) -> str:
     if tag in ("$file", "$files"):
         names = [body[0]] if tag == "$file" else [name for name, _, _ in body]
         return f"{', '.join(names[:3])}" + (f" and {len(names) - 3} more" if len(names) > 3 else "")
-    if tag == "$function" and "package" in form:
-        return f"{form['package']}: {body}"
     if isinstance(body, str):
         return body
     return f"{tag[1:]} {json.dumps(body)}"

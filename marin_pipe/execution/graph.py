@@ -7,6 +7,7 @@ from typing import Any
 
 from marin_pipe.execution.errors import GraphError
 from marin_pipe.execution.handle import Step, StepPath
+from marin_pipe.execution.namesakes import Namesakes
 from marin_pipe.execution.step import StepFunction
 
 
@@ -40,14 +41,20 @@ class Graph:
 
 
 def build_graph(steps: Mapping[str, Step[Any]] | Iterable[Step[Any]] | Step[Any]) -> Graph:
-    """Collect what `steps` reach. GraphError if two functions share an identity name or one step has two set-ups."""
+    """Collect what `steps` reach.
+
+    Raises:
+        GraphError: two functions share an identity name, arguments name two things of one name, or one step has two
+            set-ups.
+    """
     named = _named_targets(steps)
     nodes: dict[str, Node] = {}
     functions: dict[str, Any] = {}
+    namesakes = Namesakes()
     # Many handles may stand for one node; a handle is looked at once.
     seen: dict[int, Node] = {}
     order: list[Node] = []
-    for target in named.values():
+    for _, target in named:
         stack: list[tuple[Step[Any], bool]] = [(target, False)]
         while stack:
             step, expanded = stack.pop()
@@ -57,6 +64,7 @@ def build_graph(steps: Mapping[str, Step[Any]] | Iterable[Step[Any]] | Step[Any]
             if id(step) in seen:
                 continue
             _check_function(step, functions)
+            namesakes.check(step.name, step.bound.functions)
             directory = step.directory
             node = nodes.get(directory)
             if node is not None:
@@ -72,7 +80,7 @@ def build_graph(steps: Mapping[str, Step[Any]] | Iterable[Step[Any]] | Step[Any]
     for node in reversed(order):
         node.shown = node.name if count[node.name] == 1 else node.directory
         node.height = 1 + max((consumer.height for consumer in node.consumers), default=0)
-    return Graph(nodes=tuple(order), targets={name: seen[id(step)] for name, step in named.items()})
+    return Graph(nodes=tuple(order), targets={name: seen[id(step)] for name, step in named})
 
 
 def upstream_steps(step: Step[Any]) -> list[Step[Any]]:
@@ -92,19 +100,19 @@ def _finish(node: Node, step: Step[Any], seen: Mapping[int, Node], order: list[N
     order.append(node)
 
 
-def _named_targets(steps: Mapping[str, Step[Any]] | Iterable[Step[Any]] | Step[Any]) -> dict[str, Step[Any]]:
+def _named_targets(steps: Mapping[str, Step[Any]] | Iterable[Step[Any]] | Step[Any]) -> list[tuple[str, Step[Any]]]:
     if isinstance(steps, Step):
         steps = [steps]
     if isinstance(steps, Mapping):
-        named = dict(steps)
+        named = list(steps.items())
     elif isinstance(steps, Iterable):
-        listed = list(steps)
-        named = {getattr(step, "directory", str(index)): step for index, step in enumerate(listed)}
+        # Two handles of one directory are both looked at: they may disagree.
+        named = [(getattr(step, "directory", str(index)), step) for index, step in enumerate(steps)]
     else:
         raise _no_step("what was given to run", steps)
     if not named:
         raise GraphError("there is nothing to run: no steps were given", next="return at least one step from build()")
-    for name, step in named.items():
+    for name, step in named:
         if not isinstance(step, Step):
             raise _no_step(f"target {name!r}", step)
     return named

@@ -264,7 +264,7 @@ def _object(value: Any, where: str, visit: Visit) -> Any:
         name: str | None = value.name
         if name is None:  # a Flag without bits
             name = repr(value.value)
-        return {"$enum": f"{cls.__qualname__}.{name}"}
+        return _from_package({"$enum": f"{cls.__qualname__}.{name}"}, cls.__module__)
     spec = class_spec(cls)
     if spec is not None:
         return _fields(value, spec, where, visit)
@@ -304,7 +304,7 @@ def _fields(value: Any, spec: ClassSpec, where: str, visit: Visit) -> Any:
     if spec.kind == "model":
         for name, item in (value.model_extra or {}).items():
             fields[name] = form(item, _OPEN, f"{where}.{name}", visit)
-    return {"$class": cls.__qualname__, "fields": fields}
+    return _from_package({"$class": cls.__qualname__, "fields": fields}, cls.__module__)
 
 
 _OPEN = Shape(())
@@ -444,12 +444,16 @@ def _named(value: Any, where: str, visit: Visit) -> Any:
             next="pass the one that its module defines",
         )
     visit(where, value)
-    package = _foreign_package(module)
-    return {"$function": qualname} if package is None else {"$function": qualname, "package": package}
+    return _from_package({"$function": qualname}, module)
+
+
+def _from_package(form: dict[str, Any], module: str) -> dict[str, Any]:
+    package = foreign_package(module)
+    return form if package is None else {**form, "package": package}
 
 
 @functools.cache
-def _foreign_package(module: str) -> str | None:
+def foreign_package(module: str) -> str | None:
     """The top-level package of an installed or standard module, whose source is not fingerprinted; else None.
 
     A function of the user's own is told from another of its name by its source, and keeps its key when it moves; of

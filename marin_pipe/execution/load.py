@@ -5,17 +5,25 @@ from typing import Any
 
 from pydantic import ValidationError
 
+from marin_pipe.execution import decide
 from marin_pipe.execution.declared import describe, members
 from marin_pipe.execution.errors import GraphError, MissingOutput, RecordError
 from marin_pipe.execution.handle import Step
 from marin_pipe.execution.markers import Artifact
 from marin_pipe.execution.observe import data_directory, observe
 from marin_pipe.execution.pin import join_url, resolve_pin
+from marin_pipe.execution.source import fingerprint
 from marin_pipe.execution.values import coerce
 
 
 def load_step(step: Step[Any], *, root: str | os.PathLike[str] | None) -> Any:
-    """The result of a step's current commit, with `.path` set on an artifact."""
+    """The result of a step's current commit, with `.path` set on an artifact.
+
+    Raises:
+        MissingOutput: there is none.
+        IdentityConflict: another function made it.
+        RecordError: it no longer validates.
+    """
     from marin_storage import open_store
 
     from marin_pipe.execution.run import resolve_root
@@ -31,6 +39,8 @@ def load_step(step: Step[Any], *, root: str | os.PathLike[str] | None) -> Any:
                 why=f"{step.directory} holds no commit",
                 next="run it first",
             )
+        if decide.has_moved(step, seen.commit):
+            decide.check_function(step, seen.commit, source=fingerprint((step.function.fn, *step.bound.functions)))
         commit, data = seen.commit, join_url(store.url, data_directory(step.directory, seen.commit))
     where = f"{step.directory}, commit {commit.number}"
     annotation = step.function.hints.get("return")

@@ -117,6 +117,8 @@ class Record(Model):
     """Canonical form of the identity-bearing arguments."""
     runtime: dict[str, str] = {}
     """`Runtime` arguments as text; no identity."""
+    modules: dict[str, str] = {}
+    """Module of each first-party function and class that the arguments name; no identity."""
     secrets: tuple[str, ...] = ()
     inputs: tuple[InputUse, ...] = ()
     files: tuple[FileUse, ...] = ()

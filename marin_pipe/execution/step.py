@@ -70,7 +70,7 @@ class StepFunction(Generic[T]):
         """How workers import the function; refuses what cannot travel."""
         return locate(self.fn, what=f"step {self.name}")
 
-    def __call__(self, *args: Any, **kwargs: Any) -> Step[T]:
+    def __call__(self, /, *args: Any, **kwargs: Any) -> Step[T]:
         self.location  # noqa: B018  refuses lambdas and closures when the graph is built
         problem = name_problem(self.name)
         if problem:
