@@ -174,7 +174,7 @@ def functions_of_tests(name: str) -> list[ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def is_check(node: ast.AST) -> bool:
-    """An assertion, an expected exception, or a call of a helper whose name promises one."""
+    """An assertion, an expected exception, or a call of a helper whose name promises one (or a wait that may fail)."""
     if isinstance(node, ast.Assert):
         return True
     if not isinstance(node, ast.Call):
@@ -182,7 +182,7 @@ def is_check(node: ast.AST) -> bool:
     called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
     if called in {"raises", "warns", "fail", "run_state_machine_as_test"}:
         return True
-    return called.lstrip("_").split("_")[0] in {"assert", "check", "expect"}
+    return called.lstrip("_").split("_")[0] in {"assert", "check", "expect", "wait"}
 
 
 @pytest.mark.parametrize(

@@ -439,10 +439,10 @@ def test_whatever_happened_what_a_kept_record_names_remains_loadable(
     store = open_store(root)
     for operation in history:
         if operation[0] == "gc":
-            collect_and_check(store, keep_runs=operation[1])
+            check_collect(store, keep_runs=operation[1])
         else:
             apply(store, root, *operation)
-    collect_and_check(store, keep_runs=1)
+    check_collect(store, keep_runs=1)
 
 
 def apply(store: Store, root: str, kind: str, name: str, argument: str, extra: str) -> None:
@@ -465,7 +465,7 @@ def apply(store: Store, root: str, kind: str, name: str, argument: str, extra: s
             adopt(store, target_of_output(store, step.directory, provenance=SOMEBODY), source, reason="alike")
 
 
-def collect_and_check(store: Store, *, keep_runs: int) -> None:
+def check_collect(store: Store, *, keep_runs: int) -> None:
     """Collect, and compare with an account of its own of what must stay and what must go."""
     must_stay = named(store, keep_runs)
     before = {directory: observe(store, directory) for directory in must_stay}

@@ -18,7 +18,7 @@ POINTS = 5
 """At which the body of `dying` may die."""
 
 
-def sweep(base: Path, backend: str, fault: Fault, *, first: int = 1, stride: int = 1) -> None:
+def check_sweep(base: Path, backend: str, fault: Fault, *, first: int = 1, stride: int = 1) -> None:
     """Kill a launch of three steps at its mutations one after another; see what the launch after it makes of that."""
     line = [sys.executable, DRIVERS, "sweep", base, "--backend", backend, "--fault", fault]
     output = subprocess.run(
@@ -40,18 +40,18 @@ def sweep(base: Path, backend: str, fault: Fault, *, first: int = 1, stride: int
 
 
 def test_a_driver_killed_after_any_mutation(tmp_path: Path) -> None:
-    sweep(tmp_path, "inline", Fault.KILLED_AFTER)
+    check_sweep(tmp_path, "inline", Fault.KILLED_AFTER)
 
 
 def test_a_driver_with_workers_killed_before_some_mutations(tmp_path: Path) -> None:
-    sweep(tmp_path, "local", Fault.KILLED_BEFORE, first=3, stride=6)
+    check_sweep(tmp_path, "local", Fault.KILLED_BEFORE, first=3, stride=6)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("fault", [Fault.KILLED_BEFORE, Fault.KILLED_AFTER])
 @pytest.mark.parametrize("backend", ["inline", "local"])
 def test_a_driver_killed_at_any_mutation(tmp_path: Path, backend: str, fault: Fault) -> None:
-    sweep(tmp_path, backend, fault)
+    check_sweep(tmp_path, backend, fault)
 
 
 def test_workers_killed_in_their_bodies_are_told_as_lost_and_the_next_launch_succeeds(launching: Launching) -> None:

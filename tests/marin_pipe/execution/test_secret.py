@@ -105,7 +105,7 @@ def test_known_tokens_are_redacted_wherever_they_stand(token):
         "from huggingface_hub import hf_hub_download, hf_hub_url",
         "disk-usage-of-the-whole-machine risk-assessment-of-a-thing sk-learn-pipeline-with-a-long-name",
         "the AKIA prefix, the xoxb- prefix, the ghp_ prefix",
-        "/home/user/.cache/huggingface/token",
+        "/srv/cache/huggingface/token",
         "token: str | None = None, api_key=None, password='***'",
     ],
 )
