@@ -17,11 +17,12 @@ from pathlib import Path
 from typing import Any, Self
 
 from marin_storage.backend import Blob, Entry, Listing
-from marin_storage.errors import AlreadyExists, Conflict, NotFound, StorageError
+from marin_storage.errors import AlreadyExists, Conflict, NotFound
 from marin_storage.keys import CONTROL_DIRECTORY
 from marin_storage.posix import (
     acquire_lock,
     discard,
+    open_regular,
     raise_mapped,
     read_file,
     reraise,
@@ -68,7 +69,7 @@ class LocalBackend:
     def read_range(self, key: str, start: int, length: int, *, version: str | None = None) -> bytes:
         path = self._base + key
         try:
-            with open(path, "rb") as file:
+            with open(path, "rb", opener=open_regular) as file:
                 if version is not None:
                     found = hashlib.file_digest(file, "sha256").hexdigest()
                     if found != version:
@@ -92,8 +93,9 @@ class LocalBackend:
         files: list[Entry] = []
         directories: list[str] = []
         for entry in self._scan(prefix):
-            if entry.is_dir():
-                directories.append(entry.name)
+            if _is_directory(entry):
+                if not (entry.is_symlink() and self._leads_here(entry.path)):
+                    directories.append(entry.name)
             else:
                 found = _entry(f"{prefix}/{entry.name}" if prefix else entry.name, entry)
                 if found is not None:
@@ -109,7 +111,7 @@ class LocalBackend:
             directory, ancestors = pending.pop()
             for entry in self._scan(directory):
                 key = f"{directory}/{entry.name}" if directory else entry.name
-                if not entry.is_dir():
+                if not _is_directory(entry):
                     found = _entry(key, entry)
                     if found is not None:
                         files.append(found)
@@ -119,8 +121,9 @@ class LocalBackend:
                     status = entry.stat()
                     identity = (status.st_dev, status.st_ino)
                     if identity in ancestors:
-                        raise StorageError(f"{self._base}{key} is a symbolic link into a loop. Remove the link.")
-                    pending.append((key, ancestors | {identity}))
+                        files.append(Entry(key=key, size_bytes=0))  # into a loop
+                    else:
+                        pending.append((key, ancestors | {identity}))
         files.sort(key=_key_of)
         return files
 
@@ -188,7 +191,7 @@ class LocalBackend:
     def digest(self, key: str) -> str:
         path = self._base + key
         try:
-            with open(path, "rb", buffering=0) as file:
+            with open(path, "rb", buffering=0, opener=open_regular) as file:
                 return "sha256:" + hashlib.file_digest(file, "sha256").hexdigest()
         except OSError as error:
             raise_mapped(error, path)
@@ -243,6 +246,11 @@ class LocalBackend:
             return
         except OSError as error:
             raise_mapped(error, path)
+
+    def _leads_here(self, path: str) -> bool:
+        """Whether a link leads into this root or above it: what is listed anyway would be so twice, or for ever."""
+        root, target = f"{os.path.realpath(self.url)}/", f"{os.path.realpath(path)}/"
+        return target.startswith(root) or root.startswith(target)
 
     def _temporary_name(self) -> str:
         # Unique among hosts and containers that share the directory (nonce), forks (pid) and threads (counter).
@@ -358,16 +366,27 @@ def _key_of(entry: Entry) -> str:
     return entry.key
 
 
+def _is_directory(entry: os.DirEntry[str]) -> bool:
+    try:
+        return entry.is_dir()
+    except OSError:
+        # A link that cannot be followed; `_entry` says more.
+        return False
+
+
 def _entry(key: str, entry: os.DirEntry[str]) -> Entry | None:
-    """The listing entry; None if the file was deleted after its name was read."""
+    """The listing entry; None if the file was deleted after its name was read.
+
+    A link to nothing, and what is no regular file, is listed with no bytes: its name is taken, and nothing can be read
+    from it.
+    """
     try:
         status = entry.stat()
-    except FileNotFoundError as error:
+    except OSError as error:
         if entry.is_symlink():
-            raise StorageError(
-                f"{entry.path} is a symbolic link to nothing. Remove it or restore its target."
-            ) from error
-        return None
-    if not stat.S_ISREG(status.st_mode):
-        raise StorageError(f"{entry.path} is not a regular file (a pipe, socket or device). Remove it.")
-    return Entry(key=key, size_bytes=status.st_size, modified=status.st_mtime)
+            return Entry(key=key, size_bytes=0)
+        if isinstance(error, FileNotFoundError):
+            return None
+        raise_mapped(error, entry.path)
+    size_bytes = status.st_size if stat.S_ISREG(status.st_mode) else 0
+    return Entry(key=key, size_bytes=size_bytes, modified=status.st_mtime)

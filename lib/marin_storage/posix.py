@@ -4,6 +4,7 @@ import errno
 import fcntl
 import logging
 import os
+import stat
 import time
 from contextlib import suppress
 from typing import NoReturn
@@ -18,6 +19,8 @@ LOCK_WAIT_S = 10.0
 _NO_DIRECTORY_FSYNC = frozenset((errno.EINVAL, errno.ENOTSUP, errno.EBADF))
 _FULL = frozenset((errno.ENOSPC, errno.EDQUOT))
 _DENIED = frozenset((errno.EACCES, errno.EPERM, errno.EROFS))
+_NO_FILE = frozenset((errno.ENXIO, errno.ELOOP))
+"""A socket, and a link that leads back to itself."""
 _MAY_PASS = frozenset((errno.ESTALE, errno.ETIMEDOUT, errno.EAGAIN, errno.EBUSY))
 
 
@@ -39,8 +42,17 @@ def acquire_lock(descriptor: int, path: str) -> None:
             pause_s = min(2 * pause_s, 0.05)
 
 
+def open_regular(path: str, flags: int = os.O_RDONLY) -> int:
+    """Open for reading, never waiting for the writer of a pipe. `NotFound` if it is no regular file."""
+    descriptor = os.open(path, flags | os.O_NONBLOCK | os.O_CLOEXEC)
+    if not stat.S_ISREG(os.fstat(descriptor).st_mode):
+        os.close(descriptor)
+        raise NotFound(f"{path} is not a regular file, but a directory, pipe or device")
+    return descriptor
+
+
 def read_file(path: str) -> bytes:
-    descriptor = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = open_regular(path)
     try:
         size_bytes = os.fstat(descriptor).st_size
         # One byte more than expected tells the end without another call.
@@ -57,8 +69,7 @@ def read_file(path: str) -> bytes:
 
 
 def sync_file(path: str) -> None:
-    # O_NONBLOCK: opening a pipe that somebody left among the files would wait for its writer.
-    descriptor = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
+    descriptor = open_regular(path)
     try:
         os.fsync(descriptor)
     except OSError as error:
@@ -113,7 +124,7 @@ def raise_mapped(error: OSError, path: str) -> NoReturn:
         raise error  # some storage errors are OSErrors too, so that callers may catch either
     number = error.errno
     what = f"{path}: {error.strerror}"
-    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError):
+    if isinstance(error, FileNotFoundError | NotADirectoryError | IsADirectoryError) or number in _NO_FILE:
         raise NotFound(f"{path} does not exist or is no file ({error.strerror})") from error
     if number in _FULL:
         raise OutOfSpace(number, f"{error.strerror}. Free some space, then run again", path) from error

@@ -4,7 +4,6 @@ import errno
 import os
 import socket
 import threading
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -265,25 +264,58 @@ def test_linked_files_and_directories_are_listed_and_never_followed_by_deletion(
     assert not out.exists()
 
 
+ODD = ("dangling", "loop", "itself", "socket", "pipe")
+
+
 @pytest.fixture
-def odd_files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[dict[str, str]]:
-    """Directories whose listing must not silently leave something out, and what the error says."""
-    root = tmp_path / "root"
-    for name in ("dangling", "loop", "socket", "pipe"):
-        (root / name).mkdir(parents=True)
-    (root / "dangling/link").symlink_to("nowhere")
-    (root / "loop/link").symlink_to(root / "loop")
-    os.mkfifo(root / "pipe/fifo")
+def odd_files(store: Store, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Directories with one file, and something that looks like one."""
+    for name in ODD:
+        store.write(f"{name}/file", b"x")
+    (root / "dangling/odd").symlink_to("nowhere")
+    (root / "loop/odd").symlink_to(root / "loop")
+    (root / "itself/odd").symlink_to("odd")
+    os.mkfifo(root / "pipe/odd")
     monkeypatch.chdir(root / "socket")
     with socket.socket(socket.AF_UNIX) as server:
-        server.bind("s")
-        yield {"dangling": "link to nothing", "loop": "loop", "socket": "not a regular", "pipe": "not a regular"}
+        server.bind("odd")
 
 
-@pytest.mark.parametrize("name", ["dangling", "loop", "socket", "pipe"])
-def test_what_cannot_be_listed_is_an_error(store: Store, odd_files: dict[str, str], name: str) -> None:
-    with pytest.raises(StorageError, match=odd_files[name]):
-        store.list_files(name)
+@pytest.mark.usefixtures("odd_files")
+@pytest.mark.parametrize("name", ODD)
+def test_what_is_no_file_is_listed_without_bytes_and_cannot_be_read(store: Store, name: str) -> None:
+    listed = {entry.key: entry.size_bytes for entry in store.list_files(name)}
+    assert listed[f"{name}/file"] == 1
+    (odd,) = (key for key, size_bytes in listed.items() if size_bytes == 0)
+    assert odd.startswith(f"{name}/odd")
+    for read in (store.read, store.digest, lambda key: store.read_range(key, 0, 1)):
+        with pytest.raises(NotFound, match=r"no file|not a regular file"):
+            read(odd)
+
+
+@pytest.mark.usefixtures("odd_files")
+@pytest.mark.parametrize("name", ["dangling", "itself", "socket", "pipe"])
+def test_its_name_is_taken(store: Store, name: str) -> None:
+    assert [entry.key for entry in store.list_directory(name).files] == [f"{name}/file", f"{name}/odd"]
+    with pytest.raises(AlreadyExists):
+        store.create(f"{name}/odd", b"x")
+
+
+def test_a_directory_is_listed_once_whatever_links_lead_to_it(store: Store, root: Path, tmp_path: Path) -> None:
+    store.write("one/inner/file", b"x")
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    for link, target in (
+        ("again", "one"),
+        ("here", "."),
+        ("above", ".."),
+        ("one/inner/back", ".."),
+        ("far", elsewhere),
+    ):
+        (root / link).symlink_to(target)
+    assert store.list_directory("").directories == ["far", "one"]
+    assert store.list_directory("one/inner").directories == []
+    assert [entry.key for entry in store.list_directory("again/inner").files] == ["again/inner/file"]
 
 
 def test_a_pipe_among_the_files_does_not_stop_their_syncing(store: Store, root: Path) -> None:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -63,6 +64,45 @@ def test_bucket_urls(strict_gcs: object, moto_s3: str, url: str, normal: str) ->
 def test_what_cannot_be_a_root_is_refused_with_the_reason(url: str, reason: str) -> None:
     with pytest.raises(Unsuitable, match=reason):
         open_store(url)
+
+
+def regular_file(folder: Path) -> str:
+    (folder / "file").write_text("x")
+    return str(folder / "file")
+
+
+def link_to_nothing(folder: Path) -> str:
+    (folder / "link").symlink_to("nowhere")
+    return str(folder / "link")
+
+
+@pytest.mark.parametrize(
+    ("root", "reason"),
+    [
+        (regular_file, "is no directory"),
+        (lambda folder: f"{regular_file(folder)}/below", "below something that is no directory"),
+        (lambda folder: f"file://{regular_file(folder)}", "is no directory"),
+        (link_to_nothing, "symbolic link to nothing"),
+        (lambda _: "/dev/null", "is no directory"),
+        (lambda _: "/dev/null/outputs", "below something that is no directory"),
+        (lambda folder: f"{folder}/{'x' * 300}", "File name too long"),
+        (lambda _: "out\0puts", "null"),
+    ],
+)
+def test_a_path_where_no_directory_can_be_is_named_as_given(
+    root: Callable[[Path], str], reason: str, tmp_path: Path
+) -> None:
+    url = root(tmp_path)
+    with pytest.raises(Unsuitable, match=reason) as caught:
+        open_store(url)
+    assert repr(url) in str(caught.value)
+    assert "A root on disk is a directory" in str(caught.value)
+
+
+def test_a_root_that_is_not_there_yet_is_fine(tmp_path: Path) -> None:
+    store = open_store(str(tmp_path / "a/b"))
+    store.write("key", b"x")
+    assert store.read("key").data == b"x"
 
 
 def test_a_local_store_imports_no_cloud_library() -> None:
