@@ -5,7 +5,8 @@ import threading
 from collections import Counter
 from types import TracebackType
 
-from marin_pipe.cli.output import human_duration, print_line
+from marin_pipe.cli.output import human_duration, print_line, shorten
+from marin_pipe.execution.graph import Graph
 from marin_pipe.execution.report import StepEvent
 
 _WORDS = {
@@ -24,7 +25,8 @@ _WORDS = {
 class Lines:
     """Prints events as they come, from any thread. A note that many steps share is printed once, and counted."""
 
-    def __init__(self) -> None:
+    def __init__(self, graph: Graph) -> None:
+        self._shown = {node.directory: node.shown for node in graph.nodes}
         self._lock = threading.Lock()
         self._notes: Counter[str] = Counter()
         self._broken = False
@@ -44,7 +46,7 @@ class Lines:
                 self._notes[event.text] += 1
                 if self._notes[event.text] > 1:
                     return
-            line = describe(event)
+            line = describe(event, name=self._shown.get(event.directory, event.name))
             if line is not None:
                 self._emit(line)
 
@@ -65,14 +67,14 @@ class Lines:
             self._broken = True
 
 
-def describe(event: StepEvent) -> str | None:
-    """`built   exp/count  0.3 s`; None for an event without a line."""
+def describe(event: StepEvent, *, name: str) -> str | None:
+    """`built   exp/count  0.3 s`; None for an event without a line. `name`: what the step is called."""
     word = _WORDS.get(event.kind)
     if word is None:
         return None
-    parts = [f"{word:<8}{event.name}"]
+    parts = [f"{word:<8}{name}"]
     if event.duration_s is not None:
         parts.append(human_duration(event.duration_s))
     if event.text:
-        parts.append(" ".join(event.text.split()))
+        parts.append(shorten(event.text))
     return "  ".join(parts)

@@ -35,7 +35,7 @@ class Live(Lines):
     """Failures and notes scroll by above the table; everything else only changes the table."""
 
     def __init__(self, graph: Graph, store: Store):
-        super().__init__()
+        super().__init__(graph)
         from rich.live import Live as RichLive
 
         self._store = store
@@ -71,7 +71,7 @@ class Live(Lines):
         """Move the step within the table."""
         with self._state:
             if event.kind in ("started", "waiting", "retrying"):
-                self._running[event.directory] = _Running(event.name, event.text)
+                self._running[event.directory] = _Running(self._shown.get(event.directory, event.name), event.text)
             elif event.kind != "note":
                 self._running.pop(event.directory, None)
                 self._done[event.kind] = self._done.get(event.kind, 0) + 1

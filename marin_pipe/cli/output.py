@@ -66,6 +66,16 @@ def print_table(headers: Sequence[str], rows: Sequence[Sequence[str]], *, right:
         print_line("  ".join(cells).rstrip())
 
 
+def cut(line: str, limit: int = 300) -> str:
+    """At most `limit` characters of a line."""
+    return line if len(line) <= limit else f"{line[: limit - 3]}..."
+
+
+def shorten(text: str) -> str:
+    """A text, such as an error's message, as a line that does not fill the screen."""
+    return cut(" ".join(text.split()))
+
+
 def show_path(url: str) -> str:
     """A path below the current directory as a relative one; anything else unchanged."""
     here = os.getcwd() + os.sep

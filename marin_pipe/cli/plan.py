@@ -49,9 +49,11 @@ def plan_command(
     if as_json:
         print_json({"root": plan.root, "steps": [dataclasses.asdict(step) for step in plan.steps]})
     else:
-        rows = plan.steps if show_all or len(plan.steps) <= _ALL_ROWS else ()
-        print_table(_HEADERS, [_row(step) for step in rows] or group(plan.steps), right=("TIME",))
-        _print_notes(plan.steps)
+        shown = {node.directory: node.shown for node in graph.nodes}
+        named = [dataclasses.replace(step, name=shown[step.directory]) for step in plan.steps]
+        rows = named if show_all or len(named) <= _ALL_ROWS else ()
+        print_table(_HEADERS, [_row(step) for step in rows] or group(named), right=("TIME",))
+        _print_notes(named)
         print_line(summary(plan))
     return int(plan.exit_code) if check else ExitCode.OK
 

@@ -114,7 +114,7 @@ def launch(app: App, settings: RunSettings) -> RunReport:
 
         display: Lines = Live(graph, app.store)
     else:
-        display = Lines()
+        display = Lines(graph)
     with display:
         report = launcher.run(display.event)
     display.finish()

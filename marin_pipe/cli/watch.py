@@ -9,17 +9,28 @@ import click
 from marin_storage import Store, ensure_writable
 
 from marin_pipe.cli.context import App
-from marin_pipe.cli.output import human_duration, print_json, print_line, print_note, print_table
+from marin_pipe.cli.output import cut, human_duration, print_json, print_line, print_note, print_table, shorten
 from marin_pipe.cli.printable import printable
 from marin_pipe.cli.select import find, matching_directories
 from marin_pipe.execution.errors import ConfigurationError, ExitCode, MissingOutput
 from marin_pipe.execution.inventory import display_name
 from marin_pipe.execution.layout import STORE_FILE, attempt_directory
 from marin_pipe.execution.logs import LogLine, follow_log, read_log
-from marin_pipe.execution.observe import list_attempts, observe, read_lease
+from marin_pipe.execution.observe import list_attempts, observe, read_ended, read_lease
+from marin_pipe.execution.owners import CANCEL_WAIT_S
 from marin_pipe.execution.owners import cancel as ask_to_stop
-from marin_pipe.execution.records import Adopted, Progress
+from marin_pipe.execution.records import Adopted, Ended, Lease, Progress
 from marin_pipe.execution.status import StepStatus, graph_statuses, step_statuses
+
+_TRACEBACK_LINES = 12
+"""Shown by `status`, of each step that failed; `logs` shows the whole."""
+_CANCELLED = {
+    "stopped": "stopped",
+    "finished": "finished the step before it saw the request",
+    "failed": "failed before it saw the request; `logs` says why",
+    "gone": "is gone: its process has ended",
+    "asked": "has not answered yet; `status` shows when it has",
+}
 
 
 @click.command("status", help="State, owner and progress of the experiment's steps, or of all steps under the root.")
@@ -35,16 +46,23 @@ def status(app: App, *, glob: str | None, as_json: bool) -> int:
     if as_json:
         print_json({"root": app.store.url, "steps": [_status_json(one) for one in found]})
         return ExitCode.OK
-    rows = [(one.name, one.state, _owner(one), _progress(one.progress), _what(one), one.directory) for one in found]
+    name = {one.directory: one.name for one in found}
+    if app.graph is not None:
+        name.update((node.directory, node.shown) for node in app.graph.nodes)
+    rows = [
+        (name[one.directory], one.state, _owner(one), _progress(one.progress), _what(one), one.directory)
+        for one in found
+    ]
     print_table(("STEP", "STATE", "OWNER", "PROGRESS", "NOTE", "OUTPUT"), rows)
     for one in found:
         if one.ended is not None:
-            _print_end(app, one)
+            # Without an experiment a name may stand for many outputs.
+            _print_end(app, one, step=name[one.directory] if app.graph is not None else one.directory)
     return ExitCode.OK
 
 
 def _owner(status: StepStatus) -> str:
-    return f"{status.lease.host}, pid {status.lease.pid}" if status.lease is not None else ""
+    return _holder(status.lease) if status.lease is not None else ""
 
 
 def _progress(progress: Progress | None) -> str:
@@ -56,25 +74,39 @@ def _progress(progress: Progress | None) -> str:
 
 def _what(status: StepStatus) -> str:
     if status.ended is not None and not status.note:
-        return printable(f"{status.ended.error_type}: {_first_line(status.ended.message)}")
+        return printable(_error(status.ended))
     return status.note
 
 
-def _first_line(text: str) -> str:
-    return text.partition("\n")[0]
+def _error(ended: Ended) -> str:
+    """The type of an error, and the beginning of its first line."""
+    first = ended.message.strip().partition("\n")[0]
+    return f"{ended.error_type}: {shorten(first)}" if first else ended.error_type
 
 
-def _print_end(app: App, status: StepStatus) -> None:
+def _print_end(app: App, status: StepStatus, *, step: str) -> None:
+    """The end of an attempt with the commands that go on from there; `step` is how they name it."""
     ended = status.ended
     assert ended is not None
-    print_line()
-    took = human_duration(max(0.0, ended.ended - ended.started))
-    print_line(f"{status.name}: {ended.outcome} on {ended.host} after {took} (try {ended.attempt_count})")
-    for line in ended.log_tail or (f"{ended.error_type}: {ended.message}".splitlines() if ended.message else ()):
-        print_line(f"  {printable(line)}")
-    print_line(f"  all of it: {app.command('logs', status.directory)}")
+    told = _traceback(ended)
+    print_line(f"\n{_outcome(status.name, ended)}")
+    for line in (["..."] if len(told) > _TRACEBACK_LINES else []) + told[-_TRACEBACK_LINES:]:
+        print_line(f"  {cut(line)}")
+    for line in ended.log_tail:
+        print_line(f"  | {cut(printable(line))}")
+    print_line(f"  all of it: {app.command('logs', step)}")
     if status.lease is not None:
-        print_line(f"  its lease: {app.command('unlock', status.directory, '--owner', status.lease.owner or '')}")
+        print_line(f"  its lease: {app.command('unlock', step, '--owner', status.lease.owner or '')}")
+
+
+def _outcome(name: str, ended: Ended) -> str:
+    took = human_duration(max(0.0, ended.ended - ended.started))
+    tries = f", {ended.attempt_count} tries" if ended.attempt_count > 1 else ""
+    return f"{name}: attempt {ended.attempt} {ended.outcome} on {ended.host} after {took}{tries}"
+
+
+def _traceback(ended: Ended) -> list[str]:
+    return [printable(line) for line in (ended.traceback.strip() or _error(ended)).splitlines()]
 
 
 def _status_json(status: StepStatus) -> dict[str, Any]:
@@ -122,7 +154,11 @@ def logs(app: App, *, step: str, follow: bool, attempt: str | None) -> int:
     if beginning:
         print_line(printable(beginning))
     if nothing:
-        print_note(f"the log of {place} is empty")
+        print_note(f"{place} printed nothing")
+    ended = read_ended(app.store, directory, name)
+    if ended is not None:
+        for text in (_outcome(found.name, ended), *_traceback(ended)):
+            print_line(text)
     return ExitCode.OK
 
 
@@ -159,13 +195,18 @@ def cancel(app: App, *, step: str) -> int:
     found = find(app, step)
     if observe(app.store, found.directory).has_lease:
         ensure_writable(app.store, STORE_FILE)
-    cancelled = ask_to_stop(app.store, found.directory, by=f"{getpass.getuser()} on {socket.gethostname()}")
+
+    def waiting(lease: Lease) -> None:
+        print_note(f"asked {_holder(lease)} to stop; waiting up to {CANCEL_WAIT_S:.0f} s")
+
+    by = f"{getpass.getuser()} on {socket.gethostname()}"
+    cancelled = ask_to_stop(app.store, found.directory, by=by, on_asked=waiting)
     if cancelled.lease is None:
         print_line(f"{found.name}: nobody works on it")
         return ExitCode.OK
-    owner = f"{cancelled.lease.host}, pid {cancelled.lease.pid}"
-    if cancelled.outcome == "stopped":
-        print_line(f"{found.name}: {owner} stopped")
-        return ExitCode.OK
-    print_line(f"{found.name}: {owner} was asked to stop and has not answered yet; `status` shows when it has")
-    return ExitCode.BUSY
+    print_line(f"{found.name}: {_holder(cancelled.lease)} {_CANCELLED[cancelled.outcome]}")
+    return ExitCode.BUSY if cancelled.outcome == "asked" else ExitCode.OK
+
+
+def _holder(lease: Lease) -> str:
+    return f"{lease.host}, pid {lease.pid}"

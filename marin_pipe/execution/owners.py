@@ -8,8 +8,9 @@ from typing import Literal
 from marin_storage import Conflict, Store
 
 from marin_pipe.execution.errors import Busy, ConfigurationError
+from marin_pipe.execution.layout import attempt_name
 from marin_pipe.execution.lease import force_release, owner_is_dead, process_start, request_cancel, this_process
-from marin_pipe.execution.observe import read_lease
+from marin_pipe.execution.observe import observe, read_ended, read_lease
 from marin_pipe.execution.records import Lease
 
 CANCEL_WAIT_S = 30.0
@@ -21,7 +22,8 @@ _LOOK_S = 0.25
 class Cancelled:
     """What became of a request to stop. `lease` is the owner's as it was; None if nobody held it."""
 
-    outcome: Literal["idle", "stopped", "asked"]
+    outcome: Literal["idle", "stopped", "finished", "failed", "gone", "asked"]
+    """"finished" and "failed": it came to its own end meanwhile; "gone": its process has died; "asked": no answer yet."""
     lease: Lease | None
 
 
@@ -30,22 +32,39 @@ def cancel(
     directory: str,
     *,
     by: str,
+    on_asked: Callable[[Lease], None] | None = None,
     wait_s: float = CANCEL_WAIT_S,
     pause: Callable[[float], None] = time.sleep,
 ) -> Cancelled:
-    """Ask the owner of a step to stop, through its lease, and wait a while for it to do so."""
+    """Ask the owner of a step to stop, through its lease, and wait a while for it to do so.
+
+    Args:
+        on_asked: called with the owner's lease before the wait.
+    """
     asked = request_cancel(store, directory, by=by)
     if asked is None:
         return Cancelled(outcome="idle", lease=None)
+    if on_asked is not None:
+        on_asked(asked)
     waited = 0.0
     while True:
         present = read_lease(store, directory)
-        if present is None or present[0].owner != asked.owner or owner_is_dead(present[0]):
-            return Cancelled(outcome="stopped", lease=asked)
+        if present is None or present[0].owner != asked.owner:
+            return Cancelled(outcome=_end_of(store, directory, asked), lease=asked)
+        if owner_is_dead(present[0]):
+            return Cancelled(outcome="gone", lease=asked)
         if waited >= wait_s:
             return Cancelled(outcome="asked", lease=asked)
         pause(_LOOK_S)
         waited += _LOOK_S
+
+
+def _end_of(store: Store, directory: str, lease: Lease) -> Literal["stopped", "finished", "failed"]:
+    """How the work under a lease ended that was given back."""
+    if observe(store, directory).highest >= lease.commit:
+        return "finished"
+    ended = read_ended(store, directory, attempt_name(lease.epoch, lease.owner or ""))
+    return "failed" if ended is not None and ended.outcome == "failed" else "stopped"
 
 
 def unlock(store: Store, directory: str, *, owner: str, pause: Callable[[float], None] = time.sleep) -> Lease:

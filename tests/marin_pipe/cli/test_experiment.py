@@ -78,8 +78,9 @@ def test_a_failure_ends_with_what_happened_and_what_to_do(scripts) -> None:
     line = SCRIPT[: SCRIPT.index("raise ValueError")].count("\n") + 1
     assert f"line {line}, in check" in ending
     assert "  last log lines:\n    | about to check\n" in ending
-    assert "  resume: python add.py run --fail=true --n=4\n" in ending
-    assert "  debug:  python add.py run --only e/check --backend inline --fail=true --n=4\n" in ending
+    assert "  logs:  python add.py logs e/check --fail=true --n=4\n" in ending
+    assert "  debug: python add.py run --only e/check --backend inline --fail=true --n=4\n" in ending
+    assert "\nresume: python add.py run --fail=true --n=4\n" in ending
     assert "\nblocked: 1 step because of e/check (e/total)\n" in ending
     assert ending.splitlines()[-1].startswith("1 built, 1 failed, 1 blocked in ")
 
@@ -180,7 +181,7 @@ def test_interrupt_ends_soon_and_the_next_run_resumes(scripts) -> None:
     out, err = process.communicate(timeout=30)
     assert process.returncode == ExitCode.INTERRUPTED
     assert time.monotonic() - asked < 5
-    assert "interrupted: wait\n  resume: python slow.py run\n" in out
+    assert "\ninterrupted: wait\n\nresume: python slow.py run\n" in out
     assert err == ""
 
     plan = scripts.run("slow.py", "plan")

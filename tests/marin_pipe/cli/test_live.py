@@ -81,8 +81,8 @@ def test_progress_comes_from_storage(store: Store, monkeypatch: pytest.MonkeyPat
     store.create("a-0000000000000000/attempts/000001-aaaaaa/progress.json", encode(progress))
     with Live(GRAPH, store) as live:
         live.event(event("started", "a", "no output yet"))
-        while "1,500 of 3,000 documents cleaning" not in shown(live):
-            assert "no output yet" in shown(live)
+        while "1,500 of 3,000 documents cleaning" not in (table := shown(live)):
+            assert "no output yet" in table
 
 
 def test_events_from_many_threads_never_lock_each_other_out(

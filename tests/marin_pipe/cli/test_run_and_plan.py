@@ -38,7 +38,7 @@ def cli(build: Callable[[], Mapping[str, Step[Any]]]) -> Callable[..., int]:
     script = Script(name="exp", description="", build=lambda _: build_graph(build()))
 
     def run(*argv: str) -> int:
-        inline = ["--backend", "inline"] if "plan" not in argv else []
+        inline = ["--backend", "inline"] if not argv or argv[0].startswith("--") else []
         return dispatch([*argv, *inline], program="python exp.py", script=script)
 
     return run
@@ -143,8 +143,60 @@ def test_blocked_steps_are_counted_by_their_root_cause(capsys) -> None:
     assert "blocked: 2 steps because of b/bad0 (b/middle0, b/other)\n" in out
     assert "blocked: 1 step because of b/bad1 (b/middle1)\n" in out
     assert "blocked: 1 step because of b/bad0, b/bad1 (b/end)\n" in out
-    assert out.count("ValueError: cannot do 0\n  log:") == 1
+    assert out.count("ValueError: cannot do 0\n  logs:  python exp.py logs b/bad0\n") == 1
+    assert out.count("\nresume: ") == 1
     assert "1 built, 2 failed, 4 blocked in " in out.splitlines()[-1]
+
+
+def test_many_failures_and_their_causes_fit_a_screen(capsys) -> None:
+    def build() -> dict[str, Step[Any]]:
+        return {f"{i}": add([fail(i).named(f"b/bad{i}")]).named(f"b/sum{i}") for i in range(40)}
+
+    assert cli(build)() == ExitCode.FAILED
+    out = capsys.readouterr().out
+    ending = out[out.index("\nfailed: b/bad0\n") :]
+    assert ending.count("Traceback") == 5
+    assert all(f"\nfailed: b/bad{i}" in ending for i in range(40))
+    assert ending.count("\nblocked: ") == 6
+    assert "\nblocked: 35 steps for 35 other causes (b/sum5, b/sum6, b/sum7, b/sum8, b/sum9 and 30 more)\n" in ending
+    assert len(ending.splitlines()) < 100
+    assert ending.count("resume: ") == 1
+
+
+@step
+def ramble() -> int:
+    raise ValueError("so " + "long " * 1000 + "end")
+
+
+def test_a_long_message_is_cut_where_it_is_told_in_passing(capsys) -> None:
+    command = cli(lambda: {"sum": add([ramble()])})
+    command()
+    out = capsys.readouterr().out
+    (line,) = (line for line in out.splitlines() if line.startswith("failed  "))
+    assert "ValueError: so long long" in line
+    assert len(line) < 330
+    command("status")
+    assert max(map(len, capsys.readouterr().out.splitlines())) < 500
+    command("logs", "ramble")
+    assert capsys.readouterr().out.endswith("long end\n")
+
+
+def test_steps_of_one_name_are_told_apart(capsys) -> None:
+    two = {f"{i}": number(i).named("n") for i in (1, 2)}
+    directories = [found.directory for found in two.values()]
+    command = cli(lambda: {**two, "bad": add([fail(1).named("n"), *two.values()]).named("sum")})
+    command("plan")
+    rows = capsys.readouterr().out.splitlines()
+    assert [row.split()[0] for row in rows[1:3]] == directories
+    assert f"needs {', '.join(sorted([*directories, fail(1).named('n').directory]))}" in rows[4]
+    command()
+    out = capsys.readouterr().out
+    assert {line.split()[1] for line in out.splitlines() if line.startswith("built   ")} == set(directories)
+    failed = fail(1).named("n").directory
+    assert f"\nfailed: {failed}\n" in out
+    assert f"  debug: python exp.py run --only {failed} --backend inline\n" in out
+    assert f"blocked: 1 step because of {failed} (sum)\n" in out
+    assert command("path", directories[0]) == 0
 
 
 def test_fail_fast_starts_nothing_more(capsys) -> None:
@@ -195,11 +247,13 @@ def test_the_ray_backend_is_refused_by_name() -> None:
 
 def test_commands_shown_repeat_the_root(capsys) -> None:
     assert cli(lambda: {"bad": fail(1)})("--root", "my root") == ExitCode.FAILED
-    assert "  resume: python exp.py run --root 'my root'\n" in capsys.readouterr().out
+    out = capsys.readouterr().out
+    assert "\nresume: python exp.py run --root 'my root'\n" in out
+    assert "  logs:  python exp.py logs fail --root 'my root'\n" in out
 
 
 def test_a_note_that_many_steps_share_is_printed_once(capsys) -> None:
-    lines = Lines()
+    lines = Lines(build_graph(number(1)))
     for name in ("a", "b", "c"):
         lines.event(StepEvent(kind="note", name=name, directory=name, text="source changed"))
     lines.event(StepEvent(kind="cached", name="a", directory="a"))

@@ -29,7 +29,12 @@ def test_status_of_an_experiment_tells_failures_and_what_they_block(lab: Lab, sh
     states = {line.split()[0]: line.split()[1] for line in result.lines[1:4]}
     assert states == {"bad": "FAILED", "top": "BLOCKED", "good": "SUCCEEDED"}
     assert "RuntimeError: bad was told to fail" in result.out
-    assert f"marin-pipe logs {BAD.directory} --root {lab.root}" in result.out
+    assert f"marin-pipe logs bad --root {lab.root}" in result.out
+    assert f"marin-pipe logs {BAD.directory} --root {lab.root}" in shell("status").out
+    (attempt,) = [p.name for p in Path(lab.root, BAD.directory, "attempts").iterdir()]
+    assert f"\nbad: attempt {attempt} failed on " in result.out
+    assert "  Traceback (most recent call last):\n" in result.out
+    assert 'in node\n      raise RuntimeError(f"{label} was told to fail")\n' in result.out
     told = {step["name"]: step for step in shell("status", "--json").json["steps"]}
     assert set(told) == {"bad", "good"}
     assert told["bad"]["ended"]["outcome"] == "failed"
@@ -59,8 +64,12 @@ def test_logs_shows_the_newest_attempt_or_the_one_asked_for(lab: Lab, shell: She
     (second,) = [p.name for p in Path(lab.root, BAD.directory, "attempts").iterdir() if p.name != first]
     write_log(lab, BAD.directory, second, '{"t":1.0,"text":"second"}\n')
     assert shell("logs", "bad").lines == ["second"]
-    assert shell("logs", "bad", "--attempt", "1").lines == ["one line"]
-    assert shell("logs", "bad", "--attempt", first).lines == ["one line"]
+    for wanted in ("1", first):
+        lines = shell("logs", "bad", "--attempt", wanted).lines
+        assert lines[0] == "one line"
+        assert lines[1].startswith(f"bad: attempt {first} failed on ")
+        assert lines[2] == "Traceback (most recent call last):"
+        assert lines[-1] == "RuntimeError: bad was told to fail"
     missing = shell("logs", "bad", "--attempt", "7")
     assert missing.code == 2
     assert f"its attempts are: {first}, {second}" in missing.err
@@ -79,10 +88,18 @@ def test_an_empty_log_is_said_to_be_empty(lab: Lab, shell: Shell) -> None:
     lab.run(node("a").named("a"))
     result = shell("logs", "a")
     assert (result.code, result.out) == (0, "")
-    assert "is empty" in result.err
+    assert "printed nothing" in result.err
     result = shell("logs", "new", steps={"new": node("new").named("new")})
     assert result.code == 1
     assert "has no attempt whose log could be shown" in result.err
+
+
+def test_the_log_of_a_failure_that_printed_nothing_is_its_traceback(lab: Lab, shell: Shell) -> None:
+    lab.run(BAD)
+    result = shell("logs", "bad")
+    assert result.code == 0
+    assert "in node" in result.out
+    assert result.lines[-1] == "RuntimeError: bad was told to fail"
 
 
 def test_following_a_log_ends_with_its_attempt(lab: Lab, shell: Shell, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -127,6 +144,7 @@ def test_cancel_asks_the_owner_and_waits_for_it(lab: Lab, shell: Shell) -> None:
     result = shell("cancel", "a")
     thread.join()
     assert asked.is_set()
+    assert result.err == f"asked {held.lease.host}, pid {held.lease.pid} to stop; waiting up to 30 s\n"
     assert (result.code, result.lines) == (0, [f"a: {held.lease.host}, pid {held.lease.pid} stopped"])
     assert shell("cancel", "a").lines == ["a: nobody works on it"]
 

@@ -2,12 +2,14 @@ from collections.abc import Callable
 from dataclasses import replace
 
 import pytest
+from lab import Lab
+from lab_steps import node
 from marin_storage import Store, open_store
 
 from marin_pipe.execution.errors import Busy, ConfigurationError
-from marin_pipe.execution.layout import lease_key
+from marin_pipe.execution.layout import attempt_directory, commit_key, lease_key
 from marin_pipe.execution.lease import Held, LeaseTimes, acquire, beat, release
-from marin_pipe.execution.observe import NOTHING, read_lease
+from marin_pipe.execution.observe import NOTHING, list_attempts, read_ended, read_lease
 from marin_pipe.execution.owners import cancel, unlock
 from marin_pipe.execution.records import encode
 
@@ -58,6 +60,49 @@ def test_cancel_asks_through_the_lease_and_sees_the_owner_stop(store: Store) -> 
 
     assert cancel(store, STEP, by="ada", pause=doing(lambda: None, owner_stops)).outcome == "stopped"
     assert asked == ["ada"]
+
+
+def test_cancel_of_what_finishes_meanwhile_says_so(lab: Lab) -> None:
+    step = node("a")
+    lab.run(step)
+    store = open_store(lab.root)
+    commit = store.read(commit_key(step.directory, 1)).data
+    lab.delete(step)
+    held = acquire(store, step.directory, seen=NOTHING, times=LeaseTimes())
+    assert isinstance(held, Held)
+
+    def finishes() -> None:
+        store.create(commit_key(step.directory, 1), commit)
+        release(store, held)
+
+    assert cancel(store, step.directory, by="ada", pause=doing(finishes)).outcome == "finished"
+
+
+@pytest.mark.parametrize(("outcome", "told"), [("failed", "failed"), ("interrupted", "stopped"), ("lost", "stopped")])
+def test_cancel_says_how_the_attempt_ended(lab: Lab, outcome: str, told: str) -> None:
+    step = node("a", fail=True)
+    lab.run(step)
+    store = open_store(lab.root)
+    (attempt,) = list_attempts(store, step.directory)
+    ended = read_ended(store, step.directory, attempt)
+    assert ended is not None
+    held = acquire(store, step.directory, seen=NOTHING, times=LeaseTimes())
+    assert isinstance(held, Held)
+
+    def ends() -> None:
+        key = f"{attempt_directory(step.directory, held.attempt)}/ended.json"
+        store.create(key, encode(ended.model_copy(update={"outcome": outcome})))
+        release(store, held)
+
+    assert cancel(store, step.directory, by="ada", pause=doing(ends)).outcome == told
+
+
+def test_cancel_of_a_dead_owner_says_that_it_is_gone(store: Store) -> None:
+    asked = []
+    held = hold(store, pid_start="1")
+    cancelled = cancel(store, STEP, by="ada", on_asked=lambda lease: asked.append(lease.owner))
+    assert cancelled.outcome == "gone"
+    assert asked == [held.lease.owner]
 
 
 def test_an_owner_that_does_not_answer_was_asked(store: Store) -> None:
