@@ -81,9 +81,9 @@ class View:
         )
 
     def check_function(self, node: Node) -> None:
-        """IdentityConflict if another function made the node's output."""
+        """IdentityConflict if another function made the node's output, or another one is named by its arguments."""
         commit = self.observations[node].commit
-        if commit is not None and commit.record.module != node.step.function.module_name:
+        if commit is not None and decide.has_moved(node.step, commit):
             decide.check_function(node.step, commit, source=self.source(node))
 
     def may_adopt(self, node: Node) -> bool:
