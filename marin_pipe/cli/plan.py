@@ -9,7 +9,7 @@ import click
 
 from marin_pipe.cli.context import App
 from marin_pipe.cli.output import human_duration, print_json, print_line, print_table, show_path
-from marin_pipe.cli.run import selection_options
+from marin_pipe.cli.run import launch_options, selection_options
 from marin_pipe.execution.errors import ExitCode
 from marin_pipe.execution.plan import Action, Plan, PlannedStep, Planner
 from marin_pipe.execution.selection import Selection, apply_selection
@@ -20,8 +20,9 @@ _ALL_ROWS = 40
 """Longer plans are grouped, so that they fit a screen."""
 
 
-@click.command("plan", help="Say what `run` would do with the same flags, and why. Writes nothing.")
+@click.command("plan", help="Say what `run` would do, and why. Takes the flags of `run`; writes nothing.")
 @selection_options
+@launch_options(hidden=True)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 @click.option("--check", is_flag=True, help="Exit 3 if anything would run.")
 @click.option("--all", "show_all", is_flag=True, help=f"A row per step, also beyond {_ALL_ROWS} steps.")

@@ -1,5 +1,6 @@
 """`run`: run what is missing, show it as it happens, and end with what the user needs next."""
 
+import functools
 from collections.abc import Callable
 from typing import Any, TypeVar
 
@@ -38,31 +39,46 @@ def selection_options(function: F) -> F:
     return function
 
 
+def launch_options(*, hidden: bool = False) -> Callable[[F], F]:
+    """The flags that say how to run. `plan` takes them too, hidden and for nothing, so that it can replace `run`."""
+    option = functools.partial(click.option, hidden=hidden, expose_value=not hidden)
+    options = [
+        option(
+            "--keep-going/--fail-fast",
+            default=True,
+            show_default=True,
+            help="After a failure: run what does not depend on it, or start nothing more.",
+        ),
+        option("--max-concurrent", type=int, metavar="N", help="Steps at a time. Default: one per core."),
+        option(
+            "--backend",
+            type=click.Choice(["local", "inline", "ray"]),
+            default="local",
+            show_default=True,
+            help="Worker processes, this process (for debugging), or a Ray cluster.",
+        ),
+        option(
+            "--verify",
+            type=click.Choice(["sizes", "digests"]),
+            default="sizes",
+            show_default=True,
+            help="How inputs are checked before they are read.",
+        ),
+        option("--no-wait", is_flag=True, help="Exit 4 instead of waiting for steps that another driver works on."),
+        option("--single-writer", is_flag=True, help="Accept a storage whose conditional writes lie."),
+    ]
+
+    def decorate(function: F) -> F:
+        for one in reversed(options):
+            function = one(function)
+        return function
+
+    return decorate
+
+
 @click.command("run", help="Run what is missing, resume what was interrupted, reuse what is there.")
 @selection_options
-@click.option(
-    "--keep-going/--fail-fast",
-    default=True,
-    show_default=True,
-    help="After a failure: run what does not depend on it, or start nothing more.",
-)
-@click.option("--max-concurrent", type=int, metavar="N", help="Steps at a time. Default: one per core.")
-@click.option(
-    "--backend",
-    type=click.Choice(["local", "inline", "ray"]),
-    default="local",
-    show_default=True,
-    help="Worker processes, this process (for debugging), or a Ray cluster.",
-)
-@click.option(
-    "--verify",
-    type=click.Choice(["sizes", "digests"]),
-    default="sizes",
-    show_default=True,
-    help="How inputs are checked before they are read.",
-)
-@click.option("--no-wait", is_flag=True, help="Exit 4 instead of waiting for steps that another driver works on.")
-@click.option("--single-writer", is_flag=True, help="Accept a storage whose conditional writes lie.")
+@launch_options()
 @click.pass_obj
 def run_command(
     app: App,

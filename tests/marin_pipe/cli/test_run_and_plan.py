@@ -9,7 +9,7 @@ import pytest
 from marin_storage import PermissionDenied
 from marin_storage.local import LocalBackend
 
-from marin_pipe.cli.app import dispatch
+from marin_pipe.cli.app import dispatch, flags_of, load
 from marin_pipe.cli.lines import Lines
 from marin_pipe.cli.script import Script
 from marin_pipe.execution.errors import ConfigurationError, ExitCode
@@ -118,6 +118,14 @@ def test_labels_follow_the_targets(tmp_path: Path) -> None:
     assert label()["directory"] != first["directory"]
     assert cli(diamond)() == 0
     assert (label()["directory"], label()["commit"]) == (first["directory"], 1)
+
+
+def test_plan_takes_every_flag_of_run(capsys) -> None:
+    taken = flags_of(load("plan"))
+    assert {flag: takes for flag, takes in flags_of(load("run")).items() if taken.get(flag) != takes} == {}
+    flags = "--max-concurrent 2 --verify digests --fail-fast --keep-going --no-wait --single-writer".split()
+    assert cli(diamond)("plan", *flags, "--only", "d/n0") == 0
+    assert capsys.readouterr().out.splitlines()[-1] == "1 run"
 
 
 def test_only_a_part_of_the_steps(capsys) -> None:
