@@ -24,10 +24,13 @@ from typing import (
 from pydantic import BaseModel
 
 from marin_pipe.execution.errors import GraphError
+from marin_pipe.execution.generics import bindings, bound, bound_fields
 from marin_pipe.execution.markers import OmitAt, RuntimeMarker
 
 _TYPE_ALIAS = getattr(typing, "TypeAliasType", None)
 """`type X = ...`, Python 3.12 and newer."""
+ORIGIN = "__orig_class__"
+"""Where `G[int](1)` notes its type parameters; a copy has none, so that a body cannot depend on them."""
 Visit = Callable[[str, object], None]
 """Told of everything a value names, with its path in the arguments."""
 
@@ -179,7 +182,7 @@ def _fits(produced: Any, wanted: Any) -> bool:
     return all(fits(h, w) for h, w in zip(have_arguments, want_arguments, strict=True))
 
 
-_specs: dict[type, ClassSpec | None] = {}
+_specs: dict[Any, ClassSpec | None] = {}
 
 
 def class_spec(cls: type) -> ClassSpec | None:
@@ -187,8 +190,24 @@ def class_spec(cls: type) -> ClassSpec | None:
     try:
         return _specs[cls]
     except KeyError:
-        spec = _specs[cls] = _class_spec(cls)
+        spec = _specs[cls] = _class_spec(cls, ())
         return spec
+
+
+def spec_as(cls: type, annotation: Any) -> ClassSpec | None:
+    """The fields of an object of class `cls` where `annotation` is declared: `G[float]` says what `T` is in them."""
+    key = (cls, annotation)
+    if key not in _specs:
+        origin, arguments = get_origin(annotation), get_args(annotation)
+        if not arguments or not isinstance(origin, type) or not issubclass(cls, origin):
+            return class_spec(cls)
+        if cls is not origin:  # its parameters are those that make its base the declared one
+            own = dict(zip(origin.__parameters__, arguments, strict=False))  # type: ignore[attr-defined]
+            inherited = bindings(cls, getattr(cls, "__parameters__", ())).get(origin, {})
+            meant = {inherited.get(parameter): value for parameter, value in own.items()}
+            arguments = tuple(bound(parameter, meant) for parameter in getattr(cls, "__parameters__", ()))
+        _specs[key] = _class_spec(cls, arguments)
+    return _specs[key]
 
 
 def class_hints(cls: type) -> dict[str, Any]:
@@ -202,9 +221,9 @@ def class_hints(cls: type) -> dict[str, Any]:
         ) from error
 
 
-def _class_spec(cls: type) -> ClassSpec | None:
+def _class_spec(cls: type, arguments: tuple[Any, ...]) -> ClassSpec | None:
     if dataclasses.is_dataclass(cls):
-        hints = class_hints(cls)
+        hints = bound_fields(cls, class_hints(cls), arguments)
         fields = tuple(FieldSpec(f.name, declared(hints[f.name]), f.init) for f in dataclasses.fields(cls))
         init_only = tuple(n for n, f in cls.__dataclass_fields__.items() if _is_init_var(f))
         frozen = cls.__dataclass_params__.frozen  # type: ignore[attr-defined]
@@ -216,7 +235,7 @@ def _class_spec(cls: type) -> ClassSpec | None:
         )
         return _spec(cls, "model", fields, frozen=bool(cls.model_config.get("frozen")))
     if issubclass(cls, tuple) and hasattr(cls, "_fields"):
-        hints = class_hints(cls)
+        hints = bound_fields(cls, class_hints(cls), arguments)
         fields = tuple(FieldSpec(name, declared(hints.get(name, Any))) for name in cls._fields)
         return _spec(cls, "namedtuple", fields, frozen=True)
     return None
@@ -241,7 +260,7 @@ def _spec(
         kind=kind,
         fields=fields,
         frozen=frozen,
-        known=frozenset(names | derived),
+        known=frozenset(names | derived | {ORIGIN}),
         other_slots=tuple(sorted(slots - names - {"__dict__", "__weakref__"})),
         init_only=init_only,
     )

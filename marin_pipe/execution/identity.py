@@ -31,6 +31,7 @@ from marin_pipe.execution.declared import (
     class_spec,
     declared,
     members,
+    spec_as,
 )
 from marin_pipe.execution.errors import GraphError
 
@@ -104,12 +105,13 @@ def _ignore(where: str, obj: object) -> None:
 class Shape:
     """The part of an annotation that the form depends on: where it says nothing, a tuple is not a list."""
 
-    __slots__ = ("_item", "_members", "_positions", "_value", "fields", "open")
+    __slots__ = ("_generic", "_item", "_members", "_positions", "_value", "fields", "open")
 
     def __init__(self, annotations: Iterable[Any]) -> None:
         self._members = [m for a in annotations for m in _members(a)]
         self.open = not self._members or any(m in (Any, object) for m in self._members)
         self.fields = _typed_dict_fields(self._members)
+        self._generic = [m for m in self._members if get_args(m) and isinstance(get_origin(m), type)]
         self._positions: dict[int, Shape] = {}
         self._item: Shape | None = None
         self._value: Shape | None = None
@@ -124,6 +126,11 @@ class Shape:
             return self._positions[index]
         self._item = Shape(a for m in self._members for a in _item_annotations(m, 0))
         return self._item
+
+    def spec(self, cls: type) -> ClassSpec | None:
+        """Of an object of class `cls`."""
+        meant = next((m for m in self._generic if issubclass(cls, get_origin(m))), None)
+        return class_spec(cls) if meant is None else spec_as(cls, meant)
 
     def value(self) -> "Shape":
         """Of a dict's values."""
@@ -187,7 +194,7 @@ def form(value: Any, shape: Shape, where: str, visit: Visit) -> Any:
     handler = _HANDLERS.get(kind)
     if handler is not None:
         return handler(value, shape, where, visit)
-    return _object(value, where, visit)
+    return _object(value, shape, where, visit)
 
 
 def _text(value: str) -> Any:
@@ -254,7 +261,7 @@ _HANDLERS: dict[type, _Handler] = {
 _CLOSED = Shape((str,))
 
 
-def _object(value: Any, where: str, visit: Visit) -> Any:
+def _object(value: Any, shape: Shape, where: str, visit: Visit) -> Any:
     cls = type(value)
     if hasattr(cls, "__canonical__"):
         visit(where, value)
@@ -265,7 +272,7 @@ def _object(value: Any, where: str, visit: Visit) -> Any:
         if name is None:  # a Flag without bits
             name = repr(value.value)
         return _from_package({"$enum": f"{cls.__qualname__}.{name}"}, cls.__module__)
-    spec = class_spec(cls)
+    spec = shape.spec(cls)
     if spec is not None:
         return _fields(value, spec, where, visit)
     if isinstance(value, PurePath):

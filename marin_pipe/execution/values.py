@@ -16,6 +16,7 @@ from types import NoneType
 from typing import Any, Literal, get_args, get_origin, is_typeddict
 
 from marin_pipe.execution.declared import (
+    ORIGIN,
     ClassSpec,
     alias_target,
     class_hints,
@@ -25,6 +26,7 @@ from marin_pipe.execution.declared import (
     fits,
     is_path_like,
     members,
+    spec_as,
 )
 from marin_pipe.execution.errors import GraphError
 from marin_pipe.execution.handle import Step, StepPath
@@ -444,10 +446,12 @@ def _class(cls: Any, annotation: Any) -> Coercer:
         return _enum(cls)
     if getattr(cls, "_is_protocol", False) and not getattr(cls, "_is_runtime_protocol", False):
         return by_class
+    generic = bool(get_args(annotation))
 
     def convert(value: Any) -> Any:
         if isinstance(value, cls):
-            return by_class(value)
+            spec = spec_as(type(value), annotation) if generic else None
+            return by_class(value) if spec is None else _fields(value, spec)
         if type(value) is str and issubclass(cls, PurePath):
             return cls(value)
         if is_path_like(cls) and cls.__module__.partition(".")[0] == "upath" and isinstance(value, str | Path):
@@ -578,6 +582,7 @@ def _snapshot_fields(value: Any, spec: ClassSpec) -> Any:
     if spec.kind == "model":
         return value.model_copy(update=changed)
     made = copy.copy(value)
+    getattr(made, "__dict__", {}).pop(ORIGIN, None)
     for name, new in changed.items():
         object.__setattr__(made, name, new)
     return made
