@@ -4,6 +4,7 @@ from marin_storage.backend import Backend, Blob, Entry, Listing, Transient
 from marin_storage.errors import (
     AlreadyExists,
     Conflict,
+    MissingExtra,
     NotFound,
     OutOfSpace,
     PermissionDenied,
@@ -24,6 +25,7 @@ __all__ = [
     "Conflict",
     "Entry",
     "Listing",
+    "MissingExtra",
     "NotFound",
     "OutOfSpace",
     "PermissionDenied",

@@ -35,3 +35,14 @@ class UnknownOutcome(Unavailable):
 
 class Unsuitable(StorageError):
     """The store cannot keep the promises asked of it (for example, its conditional writes lie)."""
+
+
+class MissingExtra(Unsuitable):
+    """A package that this kind of store needs is not installed. `extra` of this distribution holds it."""
+
+    def __init__(self, message: str, extra: str):
+        super().__init__(message, extra)
+        self.extra = extra
+
+    def __str__(self) -> str:
+        return str(self.args[0])

@@ -5,7 +5,7 @@ import re
 import stat
 
 from marin_storage.backend import Backend
-from marin_storage.errors import Unsuitable
+from marin_storage.errors import MissingExtra, Unsuitable
 from marin_storage.local import LocalBackend
 from marin_storage.retry import RetryPolicy
 from marin_storage.store import Store
@@ -16,10 +16,16 @@ _SCHEME = re.compile(r"([A-Za-z][A-Za-z0-9+.-]*)://")
 def open_store(url: str, *, retry: RetryPolicy | None = None) -> Store:
     """The store at a path, `file://`, `memory://`, `gs://` or `s3://` URL. Reads no object and writes nothing.
 
-    Raises `Unsuitable` for any other scheme, and for a path where no directory is or can be.
+    Raises `Unsuitable` for any other scheme, and for a path where no directory is or can be; `MissingExtra` if a
+    package is not installed.
     """
     policy = retry or RetryPolicy()
-    return Store(_open_backend(url, policy), retry=policy)
+    try:
+        return Store(_open_backend(url, policy), retry=policy)
+    except ModuleNotFoundError as error:
+        raise MissingExtra(
+            f"{url!r} needs {error.name}, which is not installed", "s3" if url.lower().startswith("s3") else "gcs"
+        ) from error
 
 
 def _open_backend(url: str, policy: RetryPolicy) -> Backend:

@@ -40,7 +40,8 @@ class ProbeResult:
 def probe(store: Store, *, prefix: str = ".probe") -> ProbeResult:
     """Try on a new object below `prefix` whether conditions are honoured; leaves nothing behind.
 
-    An outage, a refused permission or a full disk is raised as such: they say nothing about the store's honesty.
+    An outage, a refused permission or a full disk is raised as such: they say nothing about the store's honesty. So is
+    a place where nothing at all can be written, as `Unsuitable`.
     """
     directory = f"{prefix}/{secrets.token_hex(8)}" if prefix else secrets.token_hex(8)
     problems = []
@@ -50,10 +51,20 @@ def probe(store: Store, *, prefix: str = ".probe") -> ProbeResult:
     except _OUTAGES:
         raise
     except StorageError as error:
+        _require_plain_writes(store, directory)
         problems.append(f"it does not offer what conditional writes need ({error})")
     finally:
         store.delete_tree(directory)
     return ProbeResult(url=store.url, problems=tuple(problems))
+
+
+def _require_plain_writes(store: Store, directory: str) -> None:
+    try:
+        store.write(f"{directory}/plain", b"plain")
+    except _OUTAGES:
+        raise
+    except StorageError as error:
+        raise Unsuitable(f"nothing can be written to {store.url} ({error})") from error
 
 
 def ensure_writable(store: Store, record_key: str, *, single_writer: bool = False) -> ProbeResult:

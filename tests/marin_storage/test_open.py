@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from marin_storage import Unsuitable, open_store
+from marin_storage import MissingExtra, Unsuitable, open_store
 
 
 def test_paths_become_absolute(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -103,6 +103,25 @@ def test_a_root_that_is_not_there_yet_is_fine(tmp_path: Path) -> None:
     store = open_store(str(tmp_path / "a/b"))
     store.write("key", b"x")
     assert store.read("key").data == b"x"
+
+
+@pytest.mark.parametrize(
+    ("url", "package", "module", "extra"),
+    [
+        ("s3://bucket/x", "s3fs", "marin_storage.s3", "s3"),
+        ("S3A://bucket/x", "s3fs", "marin_storage.s3", "s3"),
+        ("gs://bucket/x", "gcsfs", "marin_storage.gcs", "gcs"),
+    ],
+)
+def test_a_store_without_its_packages_names_the_extra_that_holds_them(
+    url: str, package: str, module: str, extra: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name in [name for name in sys.modules if name.startswith((package, module))]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    with pytest.raises(MissingExtra, match=f"needs {package}, which is not installed") as caught:
+        open_store(url)
+    assert caught.value.extra == extra
 
 
 def test_a_local_store_imports_no_cloud_library() -> None:

@@ -144,6 +144,12 @@ def test_an_outage_is_no_lie(open_root: Callable[[str], str], retry: RetryPolicy
         ensure_writable(Store(backend, retry=retry), RECORD)
 
 
+def test_a_place_where_nothing_can_be_written_is_no_liar() -> None:
+    with pytest.raises(Unsuitable, match="nothing can be written to /proc/outputs") as caught:
+        ensure_writable(open_store("/proc/outputs"), RECORD, single_writer=True)
+    assert "--single-writer" not in str(caught.value)
+
+
 def test_lost_replies_do_not_make_an_honest_store_a_liar(
     strict_gcs: StrictGcs, open_root: Callable[[str], str], retry: RetryPolicy
 ) -> None:
