@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from lab import Lab
@@ -14,6 +15,7 @@ from lab_steps import node
 from marin_storage import open_store
 
 from marin_pipe import Step
+from marin_pipe.execution.errors import ConfigurationError
 from marin_pipe.execution.observe import data_directory, observe, read_commit
 from marin_pipe.execution.records import Served, Withdrawn
 
@@ -72,6 +74,10 @@ def histories(draw: st.DrawFn) -> list[Launch]:
         if force:
             selection["force"] = tuple(sorted(name + shape.suffix for name in force))
             selection["downstream"] = draw(st.booleans())
+        flag = draw(st.sampled_from([None, None, "only", "upto", "after"]))
+        if flag is not None:
+            names = draw(st.sets(st.sampled_from(NAMES[:size]), min_size=1, max_size=2))
+            selection[flag] = tuple(sorted(name + shape.suffix for name in names if NAMES.index(name) in reached))
         launches.append(Launch(shape, lost, targets, selection))
     return launches
 
@@ -100,14 +106,22 @@ def test_a_run_does_what_the_plan_said(lab: Lab, history: list[Launch]) -> None:
                 _lose(here, list(steps.values())[index].directory)
             asked = launch.asked()
             before = here.snapshot()
-            rows = here.plan(asked, selection=dict(launch.selection))
+            try:
+                rows = here.plan(asked, selection=dict(launch.selection))
+            except ConfigurationError:
+                with pytest.raises(ConfigurationError):
+                    here.run(asked, selection=dict(launch.selection))
+                continue
             assert here.snapshot() == before, "a plan writes nothing"
             here.ran()
             ends = here.run(asked, selection=dict(launch.selection))
             executed = here.ran()
-            assert here.exit_code == 0
+            blocked = [end for end in ends.values() if end.status == "blocked"]
+            assert here.exit_code == (1 if blocked else 0)
             _check_agreement(rows, ends, executed, steps)
-            _check_nothing_is_stale(here, ends, steps)
+            _check_nothing_is_stale(here, {n: end for n, end in ends.items() if end.status != "blocked"}, steps)
+            if blocked or "only" in launch.selection or "upto" in launch.selection or "after" in launch.selection:
+                continue
             settled = here.snapshot()
             assert set(here.actions(asked).values()) == {"cached"}
             assert set(here.statuses(asked).values()) == {"cached"}
@@ -137,17 +151,20 @@ def _check_agreement(
     keys = [steps[name].key for name in rows]
     for name, row in rows.items():
         if name not in ends:
-            assert row.why.startswith("only if "), f"{name} was planned and not looked at"
+            conditional = row.action == "cached" or row.why.startswith("only if ")
+            assert conditional, f"{name} was planned and not looked at"
             continue
         status = ends[name].status
         depends = row.why.startswith("only if ") or row.why.endswith("comes out equal)")
         shared = keys.count(steps[name].key) > 1
-        if row.action == "cached":
+        if row.action == "blocked":
+            assert status == "blocked" or (status == "cached" and "comes out equal" in row.why)
+        elif row.action == "cached":
             assert status == "cached"
         elif row.action == "adopt" and not shared:
             assert status == "adopted"
         elif depends:
-            assert status in ("built", "adopted", "cached")
+            assert status in ("built", "adopted", "cached", "blocked")
         else:
             assert status in ("built", "adopted")
             settled = all(rows[upstream.name].action == "cached" for upstream in _inputs(steps[name]))

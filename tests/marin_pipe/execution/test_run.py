@@ -11,7 +11,7 @@ import pytest
 from lab import Lab
 from lab_steps import Mixture, Settings, Text, nested, node, seed
 
-from marin_pipe import CPU, GPU, TPU, StepContext, run
+from marin_pipe import CPU, GPU, TPU, InputFile, StepContext, run
 from marin_pipe.execution.errors import ConfigurationError, MissingOutput, RecordError
 from marin_pipe.execution.report import StepEvent
 
@@ -485,16 +485,20 @@ def test_a_timeout_can_be_retried(lab: Lab) -> None:
     assert lab.ran() == ["sleeper", "sleeper"]
 
 
-@pytest.mark.parametrize(("how", "said"), [("exit", "exit code 3"), ("kill", "SIGKILL")])
-def test_a_process_that_dies_is_a_lost_step_that_says_how(lab: Lab, how: str, said: str) -> None:
+@pytest.mark.parametrize(
+    ("how", "said", "status", "exit_code"), [("exit", "exit code 3", "failed", 1), ("kill", "SIGKILL", "lost", 75)]
+)
+def test_a_process_that_ends_itself_has_failed_and_one_that_is_killed_is_lost(
+    lab: Lab, how: str, said: str, status: str, exit_code: int
+) -> None:
     module = lab.module(SLOW)
     ends = lab.run([module.dies(how), module.fine()], backend="local")
     failure = ends["dies"].failure
     assert failure is not None
-    assert (ends["dies"].status, failure.error_type) == ("lost", "WorkerDied")
+    assert (ends["dies"].status, failure.error_type) == (status, "WorkerDied")
     assert said in failure.message
     assert ends["fine"].status == "built"
-    assert lab.exit_code == 75
+    assert lab.exit_code == exit_code
 
 
 def test_a_process_that_dies_is_retried_as_often_as_the_step_says(lab: Lab) -> None:
@@ -696,3 +700,72 @@ def test_a_body_cannot_reach_the_drivers_objects(lab: Lab, backend: str) -> None
     assert step.key == module.greedy([1, 2]).key, "arguments are taken when the step is built"
     lab.run(step, backend=backend)
     assert step.bound.arguments["values"] == [1, 2]
+
+
+def test_fail_fast_lets_what_runs_come_to_its_end(lab: Lab) -> None:
+    module = lab.module(
+        """
+        import time
+        from pathlib import Path
+        from lab_steps import ran
+        from marin_pipe import Runtime, step
+
+        @step
+        def fails(*, begun: Runtime[str]) -> int:
+            while not Path(begun).exists():
+                time.sleep(0.01)
+            raise ValueError("no")
+
+        @step
+        def lasts(*, begun: Runtime[str]) -> int:
+            Path(begun).touch()
+            time.sleep(0.3)
+            return 1
+
+        @step
+        def waits(n: int) -> int:
+            ran("waits")
+            return n
+        """
+    )
+    begun = str(lab.folder / "begun")
+    fails, lasts = (step(begun=begun).on(CPU(0)) for step in (module.fails, module.lasts))
+    after = module.waits(lasts).on(CPU(0)).named("after")
+    ends = lab.run([fails, lasts, after], backend="local", keep_going=False)
+    assert {name: end.status for name, end in ends.items()} == {"fails": "failed", "lasts": "built", "after": "not run"}
+    assert lab.ran() == []
+    assert lab.exit_code == 1
+
+
+def test_a_chain_of_hundreds_runs_and_is_served_without_recursion(lab: Lab) -> None:
+    module = lab.module("from marin_pipe import step\n@step\ndef link(n: int, before: int = 0) -> int:\n    return n\n")
+    last = module.link(0)
+    for number in range(1, 200):
+        last = module.link(number, last)
+    lab.run(last)
+    assert [end.status for end in lab.reports[-1].steps] == ["built"] * 200
+    assert last.load(root=lab.root) == 199
+    lab.run(last)
+    assert [end.status for end in lab.reports[-1].steps] == ["cached"] * 200
+
+
+def test_an_input_file_that_was_edited_since_the_graph_was_built_stops_the_step(lab: Lab) -> None:
+    module = lab.module(
+        """
+        from marin_pipe import InputFile, step
+
+        @step
+        def size(file: InputFile) -> int:
+            return len(file.path.read_text())
+        """
+    )
+    file = lab.folder / "words.txt"
+    file.write_text("one")
+    step = module.size(InputFile(str(file)))
+    file.write_text("three")
+    ends = lab.run(step.retry(times=2))
+    failure = ends["size"].failure
+    assert failure is not None
+    assert (failure.error_type, failure.attempts) == ("InputChanged", 1)
+    assert "words.txt" in failure.message
+    assert lab.commit(step) is None
