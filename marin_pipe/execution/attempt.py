@@ -20,7 +20,7 @@ from marin_pipe.execution.errors import PipelineError
 from marin_pipe.execution.jobs import Job, Occupied, Result, Superseded, Unfinished
 from marin_pipe.execution.keeper import Callbacks, Holding, Keeper
 from marin_pipe.execution.layout import attempt_directory, attempt_epoch
-from marin_pipe.execution.lease import LeaseTimes, Newer, Taken, acquire, still_held
+from marin_pipe.execution.lease import LeaseTimes, Newer, Taken, acquire, boottime, still_held
 from marin_pipe.execution.logs import LogWriter
 from marin_pipe.execution.observe import observe
 from marin_pipe.execution.records import Ended, Provenance, WorkMark, encode
@@ -170,11 +170,16 @@ class Attempts:
         )
 
     def _commit(self, job: Job, holding: Holding, done: Completed, count: int, earlier: Resumable) -> Result:
-        if holding.lost is not None or not still_held(self.store, holding.held):
-            # Only an early exit: if the look is stale, the create of the commit collides.
+        if holding.lost is not None or not self._believed_held(holding):
             return self._superseded_or_lost(job, holding, count)
         foreign = tuple(sorted(set(earlier.sources) - {job.source.digest}))
         return self.commits.build(job, holding.held, done, count, resumed_sources=foreign)
+
+    def _believed_held(self, holding: Holding) -> bool:
+        """Whether to commit at all. Only an early exit: if it errs, the create of the commit collides."""
+        if boottime() - holding.confirmed < self.settings.times.beat_s:
+            return True
+        return still_held(self.store, holding.held)
 
     def _superseded_or_lost(self, job: Job, holding: Holding, count: int) -> Result:
         observation = observe(self.store, job.directory, key=job.step.key)
