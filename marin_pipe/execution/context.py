@@ -50,6 +50,8 @@ class StepContext:
         self._saw_stop = False
         self.looks_for_stop = False
         """Whether the body has asked `should_stop()`, and so ends by itself in an orderly way."""
+        self.interrupted = False
+        """Whether KeyboardInterrupt was raised in the body: what it returns after that may be half done."""
         self._progress: Progress | None = None
         self._staging: Path | None = None
 

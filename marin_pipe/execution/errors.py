@@ -80,3 +80,8 @@ class SourceChanged(PipelineError):
 
 class ResultError(PipelineError):
     """A step returned something that its annotation or JSON does not allow."""
+
+
+def plain_text(text: str) -> str:
+    """Text that records can hold, of the plain type: what is not Unicode (lone surrogates) is written as escapes."""
+    return str.encode(text, "utf-8", "backslashreplace").decode()

@@ -6,8 +6,10 @@ from types import TracebackType
 
 from marin_storage import StorageError, Store
 
+from marin_pipe.execution.errors import plain_text
 from marin_pipe.execution.records import Progress as ProgressRecord
 from marin_pipe.execution.records import encode
+from marin_pipe.execution.secret import redact, refuse_secrets_in_result
 from marin_pipe.execution.segments import FLUSHER
 
 WRITE_EVERY_S = 2.0
@@ -20,8 +22,9 @@ class Progress:
     """
 
     def __init__(self, store: Store, key: str, *, total: float | None, unit: str) -> None:
+        refuse_secrets_in_result(unit, where="the unit of the progress")
         self._store, self._key = store, key
-        self.total, self.unit = total, unit
+        self.total, self.unit = total, plain_text(unit)
         self.done: float = 0
         self.message = ""
         self._lock = threading.Lock()
@@ -53,7 +56,7 @@ class Progress:
 
     def _changed(self, message: str | None) -> None:
         if message is not None:
-            self.message = message
+            self.message = redact(plain_text(message))
         FLUSHER.schedule(self._write_in_background, delay_s=WRITE_EVERY_S)
 
     def _write_in_background(self) -> None:

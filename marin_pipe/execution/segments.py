@@ -1,6 +1,7 @@
 """Append-only streams kept as numbered objects (`000001.jsonl`, ...), for stores that cannot append.
 
-A segment is closed when it is 1 MiB or 10 s old and written once. Writing happens in one background thread that all
+A segment is closed when it is 1 MiB or 10 s old (the first ones earlier, for whoever waits to see something), and
+written once. Writing happens in one background thread that all
 streams of a process share, so the caller never waits for storage and an idle stream costs nothing.
 """
 
@@ -18,6 +19,8 @@ from marin_pipe.execution.errors import RecordError
 
 SEGMENT_BYTES = 1 << 20
 SEGMENT_AGE_S = 10.0
+FIRST_AGES_S = (1.0, 2.0, 5.0)
+"""How old the first segments get."""
 DROPPED_FILE = "dropped.json"
 
 
@@ -131,7 +134,7 @@ class SegmentWriter:
     def append(self, data: bytes) -> None:
         """Take bytes; returns at once."""
         with self._lock:
-            first = not self._open
+            first, number = not self._open, self._next_number
             self._open.append(Chunk(time.time(), data))
             self._open_bytes += len(data)
             sealed = self._open_bytes >= SEGMENT_BYTES
@@ -142,7 +145,7 @@ class SegmentWriter:
             FLUSHER.schedule(self._flush_sealed, delay_s=0.0)
         elif first:
             # A flood behind the beginning is written every 10 s only: most of it would be dropped again.
-            FLUSHER.schedule(self._flush_all, delay_s=SEGMENT_AGE_S)
+            FLUSHER.schedule(self._flush_all, delay_s=_age_s(number))
 
     def close(self) -> None:
         """Write what is left. Idempotent; raises the storage error if it cannot be written."""
@@ -246,6 +249,11 @@ class SegmentWriter:
         self._store.write(f"{self._prefix}/{DROPPED_FILE}", json.dumps(note).encode())
         for number in dropped:
             self._store.delete(f"{self._prefix}/{segment_name(number)}")
+
+
+def _age_s(number: int) -> float:
+    """How old segment `number` gets before it is closed."""
+    return FIRST_AGES_S[number - 1] if number <= len(FIRST_AGES_S) else SEGMENT_AGE_S
 
 
 def segment_name(number: int) -> str:

@@ -8,19 +8,20 @@ import sys
 import time
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext, suppress
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from marin_storage import Entry, StorageError, Store
 
 from marin_pipe.execution.backends.base import Completed, Failed
 from marin_pipe.execution.backends.loading import Loader, store_at
-from marin_pipe.execution.backends.outcome import failure
+from marin_pipe.execution.backends.outcome import failure, format_error
 from marin_pipe.execution.backends.results import encode_result
 from marin_pipe.execution.backends.transport import Content, Invocation, unpack
 from marin_pipe.execution.binding import Placeholder, call_arguments, substitute, takes_context
 from marin_pipe.execution.context import StepContext, is_local
 from marin_pipe.execution.errors import PipelineError, SourceChanged
 from marin_pipe.execution.records import FileEntry, Usage
+from marin_pipe.execution.secret import refuse_secrets_in_result
 from marin_pipe.execution.source_loaded import check_loaded
 
 if TYPE_CHECKING:
@@ -77,13 +78,16 @@ def run_body(
         settle: called when the body has ended, before its files are digested: ends what it left running.
     """
     meter = Meter()
+    process = os.getpid()
     content: Content | None = None
     in_body = False
     context: StepContext | None = None
     try:
+        os.chdir(invocation.cwd)
         function = resolve(invocation)
         content = unpack(invocation.content)
         _check_source(invocation)
+        seen = loader.verify(invocation.inputs, root=invocation.root, mode=invocation.verify)
         arguments = _load_arguments(invocation, content, loader)
         store = store_at(invocation.root)
         context = StepContext.for_attempt(
@@ -103,11 +107,16 @@ def run_body(
             with interruptible(context):
                 result = function.fn(*positional, **keywords)
         finally:
+            if os.getpid() != process:
+                _end_forked_child()
             settle()
         in_body = False
+        if context.interrupted:
+            raise KeyboardInterrupt("the body was interrupted and returned nevertheless: it may be half done")
         if context.saw_stop:
             raise Stopped("the body returned after it was asked to stop")
-        encoded, result_type = encode_result(result, function.hints.get("return", Any), step=invocation.name)
+        loader.check_unchanged(invocation.inputs, seen, root=invocation.root, step=invocation.name)
+        encoded, result_type = encode_result(result, function.returns, step=invocation.name, function=function.fn)
         _check_source(invocation)
         context.finish()
         context.close()
@@ -123,6 +132,23 @@ def run_body(
         return failed
 
 
+def _end_forked_child() -> NoReturn:
+    """End a process that the body forked and that left the body: only the process that ran it makes the commit."""
+    error = sys.exception()
+    code = 0
+    if isinstance(error, SystemExit):
+        code = error.code if isinstance(error.code, int) else 0 if error.code is None else 1
+    elif error is not None:
+        code = 1
+        with suppress(OSError):
+            os.write(2, format_error(error).encode("utf-8", "backslashreplace"))
+    for stream in (sys.stdout, sys.stderr):
+        # Closed, or replaced by something of the body's own.
+        with suppress(Exception):
+            stream.flush()
+    os._exit(code & 0xFF)
+
+
 def _check_source(invocation: Invocation) -> None:
     changed = check_loaded(invocation.source_files)
     if changed:
@@ -134,8 +160,6 @@ def _check_source(invocation: Invocation) -> None:
 
 
 def _load_arguments(invocation: Invocation, content: Content, loader: Loader) -> dict[str, Any]:
-    for directory, data in invocation.inputs.items():
-        loader.verify(directory, data, root=invocation.root, mode=invocation.verify)
     for file in content.files:
         file.check()
 
@@ -155,7 +179,7 @@ def _retryable(error: BaseException, retry_on: tuple[type[BaseException], ...], 
 def commit_files(store: Store, prefix: str) -> tuple[FileEntry, ...]:
     """Make the files below `prefix` durable and digest them. OutputError for what a manifest cannot hold."""
     if is_local(store):
-        _refuse_links(f"{store.url}/{prefix}")
+        _check_kinds(f"{store.url}/{prefix}")
     before = store.list_files(prefix)
     if not before:
         return ()
@@ -163,6 +187,7 @@ def commit_files(store: Store, prefix: str) -> tuple[FileEntry, ...]:
     start = len(prefix) + 1
     for entry in before:
         _check_name(entry.key[start:])
+    refuse_secrets_in_result([entry.key[start:] for entry in before], where="the names of the output files")
     digests = store.map(store.digest, [entry.key for entry in before])
     if _state(store.list_files(prefix)) != _state(before):
         raise OutputError(
@@ -201,25 +226,49 @@ def _check_name(path: str) -> None:
         ) from None
 
 
-def _refuse_links(root: str) -> None:
-    """A link would be digested as the file it points to, which may change or vanish later."""
+def _check_kinds(root: str) -> None:
+    """OutputError unless `root` is a directory, or nothing, and holds directories and regular files alone.
+
+    A link would be digested as the file it points to, which may change or vanish later.
+    """
+    for folder in (os.path.dirname(root), root):
+        with suppress(FileNotFoundError):
+            if not stat.S_ISDIR(os.lstat(folder).st_mode):
+                raise OutputError(
+                    f"the output directory {folder} was replaced by {_kind(folder)}",
+                    why="what it leads to would be committed, and is not the engine's to keep",
+                    next="write into ctx.output, and leave the directory itself alone",
+                )
     pending = [root]
     while pending:
         try:
             with os.scandir(pending.pop()) as entries:
                 for entry in entries:
-                    if entry.is_symlink():
-                        raise OutputError(
-                            f"the output holds the symbolic link {os.path.relpath(entry.path, root)!r} to "
-                            f"{os.readlink(entry.path)!r}",
-                            why="a manifest holds regular files, so that an output is the same on every storage",
-                            next="copy the file instead",
-                        )
-                    if entry.is_dir():
+                    if entry.is_dir(follow_symlinks=False):
                         pending.append(entry.path)
+                    elif not entry.is_file(follow_symlinks=False):
+                        raise OutputError(
+                            f"the output holds {os.path.relpath(entry.path, root)!r}, {_kind(entry.path)}",
+                            why="a manifest holds regular files, so that an output is the same on every storage",
+                            next="copy the file instead" if entry.is_symlink() else "remove it before returning",
+                        )
         except FileNotFoundError:
             # The body never touched its output.
             continue
+
+
+def _kind(path: str) -> str:
+    mode = os.lstat(path).st_mode
+    if stat.S_ISLNK(mode):
+        return f"a symbolic link to {os.readlink(path)!r}"
+    kinds = {
+        stat.S_IFREG: "a file",
+        stat.S_IFIFO: "a named pipe",
+        stat.S_IFSOCK: "a socket",
+        stat.S_IFCHR: "a device",
+        stat.S_IFBLK: "a device",
+    }
+    return kinds.get(stat.S_IFMT(mode), "no regular file")
 
 
 def _cpu_s() -> float:

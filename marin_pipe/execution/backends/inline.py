@@ -1,7 +1,6 @@
 """`InlineBackend`: bodies in the driver's own process and main thread, for debugging: `breakpoint()` works."""
 
 import logging
-import os
 import signal
 import sys
 import threading
@@ -12,10 +11,12 @@ from typing import Any, TextIO
 
 from marin_pipe.execution.backends.base import Completed, Control, Failed, LogSink, StopReason, Task
 from marin_pipe.execution.backends.body import run_body
+from marin_pipe.execution.backends.descendants import Leftovers, adopt_orphans, own_children
 from marin_pipe.execution.backends.loading import Loader
 from marin_pipe.execution.backends.outcome import after_stop, failure, no_usage
 from marin_pipe.execution.backends.surroundings import LOG_FORMAT, restored
 from marin_pipe.execution.backends.transport import prepare
+from marin_pipe.execution.context import StepContext
 from marin_pipe.execution.errors import ConfigurationError, GraphError
 
 
@@ -23,7 +24,7 @@ class InlineBackend:
     """Runs one body at a time in the calling thread, which must be the main one.
 
     What Python code prints goes to the terminal and to the log; what child processes print, only to the terminal. A
-    body that does not stop when asked gets a KeyboardInterrupt.
+    body that does not stop when asked gets a KeyboardInterrupt. Processes that it leaves running are killed.
     """
 
     concurrency = 1
@@ -46,12 +47,15 @@ class InlineBackend:
         except GraphError as error:
             return failure(error, usage=no_usage(), retryable=False)
         function = task.step.function
-        with _interruptible(control), teed(log), restored(os.getcwd()):
+        leftovers = Leftovers(spare=own_children())
+        with Interrupts(control) as interrupts, teed(log), restored(), _orphans_adopted():
             result = run_body(
                 invocation,
                 resolve=lambda _: function,
                 loader=self._loader,
                 stopped=lambda: control.stopped is not None,
+                interruptible=interrupts.during,
+                settle=leftovers.end,
             )
         if isinstance(result, Failed):
             return after_stop(result, control, retry_on=task.step.options.retry.on)
@@ -99,44 +103,66 @@ def teed(log: LogSink) -> Iterator[None]:
 
 
 @contextmanager
-def _interruptible(control: Control) -> Iterator[None]:
-    """Ctrl-C raises KeyboardInterrupt in the body, and so does the end of the grace after `control.stop`."""
-    if threading.current_thread() is not threading.main_thread():
-        raise ConfigurationError(
-            "the inline backend was used outside the main thread",
-            why="signals and the terminal reach the main thread only",
-            next="call run(..., backend='inline') from the main thread, or use the local backend",
-        )
-    main = threading.main_thread().ident
-    assert main is not None
-    lock = threading.Lock()
-    running = True
-    timers: list[threading.Timer] = []
-
-    def interrupt() -> None:
-        with lock:
-            if running:
-                signal.pthread_kill(main, signal.SIGINT)
-
-    def stop(reason: StopReason, grace_s: float) -> None:
-        del reason
-        timer = threading.Timer(max(0.0, grace_s), interrupt)
-        timer.daemon = True
-        timers.append(timer)
-        timer.start()
-
-    before = signal.signal(signal.SIGINT, _raise_interrupt)
-    control.on_stop(stop)
+def _orphans_adopted() -> Iterator[None]:
+    """Only during a body: whoever calls the engine from a program of their own keeps the ways of their process."""
+    adopt_orphans()
     try:
         yield
     finally:
-        with lock:
-            running = False
-        signal.signal(signal.SIGINT, before)
-        for timer in timers:
+        adopt_orphans(adopt=False)
+
+
+class Interrupts:
+    """Ctrl-C raises KeyboardInterrupt in the body, and so does the end of the grace after `control.stop`."""
+
+    def __init__(self, control: Control) -> None:
+        if threading.current_thread() is not threading.main_thread():
+            raise ConfigurationError(
+                "the inline backend was used outside the main thread",
+                why="signals and the terminal reach the main thread only",
+                next="call run(..., backend='inline') from the main thread, or use the local backend",
+            )
+        self._control = control
+        self._lock = threading.Lock()
+        self._running = False
+        self._timers: list[threading.Timer] = []
+        self._context: StepContext | None = None
+
+    def __enter__(self) -> "Interrupts":
+        self._running = True
+        self._before = signal.signal(signal.SIGINT, self._handle)
+        self._control.on_stop(self._stop)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        with self._lock:
+            self._running = False
+        signal.signal(signal.SIGINT, self._before)
+        for timer in self._timers:
             timer.cancel()
 
+    @contextmanager
+    def during(self, context: StepContext) -> Iterator[None]:
+        """While the body itself runs: one that catches the interrupt and returns counts as interrupted."""
+        self._context = context
+        yield
 
-def _raise_interrupt(number: int, frame: FrameType | None) -> None:
-    del number, frame
-    raise KeyboardInterrupt
+    def _handle(self, number: int, frame: FrameType | None) -> None:
+        del number, frame
+        if self._context is not None:
+            self._context.interrupted = True
+        raise KeyboardInterrupt
+
+    def _stop(self, reason: StopReason, grace_s: float) -> None:
+        del reason
+        timer = threading.Timer(max(0.0, grace_s), self._interrupt)
+        timer.daemon = True
+        self._timers.append(timer)
+        timer.start()
+
+    def _interrupt(self) -> None:
+        main = threading.main_thread().ident
+        assert main is not None
+        with self._lock:
+            if self._running:
+                signal.pthread_kill(main, signal.SIGINT)

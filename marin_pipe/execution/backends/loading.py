@@ -2,17 +2,20 @@
 
 import functools
 import hashlib
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+import os
+import stat
+from collections.abc import Hashable, Mapping
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from marin_storage import Store, open_store
 
 from marin_pipe.execution.backends.transport import InputData
 from marin_pipe.execution.binding import Placeholder
+from marin_pipe.execution.context import is_local
 from marin_pipe.execution.errors import CorruptOutput, MissingOutput
 from marin_pipe.execution.layout import KEY_DIGITS
 from marin_pipe.execution.load import revive
-from marin_pipe.execution.manifest import size_problem, sizes_below
+from marin_pipe.execution.manifest import size_problem
 
 if TYPE_CHECKING:
     from upath import UPath
@@ -26,11 +29,36 @@ def store_at(url: str) -> Store:
     return open_store(url)
 
 
+class InputChanged(CorruptOutput):
+    """Committed data was written to while a step read it."""
+
+
+class _File(NamedTuple):
+    """What storage tells about a file without reading it: equal as long as nobody touched it."""
+
+    size_bytes: int
+    written: float
+    """When, on a local disk in nanoseconds; by the store's clock."""
+    identity: Hashable
+    """The inode, or the version where the store tells it."""
+    touched_ns: int = 0
+    """Also by what changes no content, like a link or a mode; nobody can set it back."""
+
+
+Files = Mapping[str, _File]
+"""By path relative to the data directory."""
+
+
 class Loader:
-    """Hands upstream outputs to the bodies of one process. An output is verified once a process and mode."""
+    """Hands upstream outputs to the bodies of one process, and sees to it that they read what was committed.
+
+    Names and sizes are looked at before and after each body. Digests are computed once a process; after that, where
+    they were asked for or a file seems to have been touched.
+    """
 
     def __init__(self) -> None:
-        self._verified: set[tuple[str, str]] = set()
+        self._verified: dict[str, tuple[bool, Files]] = {}
+        """By data directory: whether digests were compared, and the files then."""
 
     def load(
         self, placeholder: Placeholder, inputs: Mapping[str, InputData], annotations: Mapping[str, Any], *, root: str
@@ -43,24 +71,119 @@ class Loader:
             return revive(data.result, annotations[directory], data_url=data.data_url, where=directory, step=name)
         return _path_inside(directory, data, placeholder.path, root=root)
 
-    def verify(self, directory: str, data: InputData, *, root: str, mode: str) -> None:
-        """Check the files of an output by size, or by digest. CorruptOutput names the first that differs."""
-        if not data.manifest or (data.data_url, mode) in self._verified:
-            return
+    def verify(self, inputs: Mapping[str, InputData], *, root: str, mode: str) -> dict[str, Files]:
+        """Check all inputs by names and sizes, or by digests too, and return their files by step directory.
+
+        Raises:
+            CorruptOutput: names the first file that differs.
+        """
+        seen = _look(inputs, root)
+        for directory, data in inputs.items():
+            files = seen[directory]
+            digested, known = self._verified.get(data.data_url, (False, {}))
+            to_digest = mode == "digests" and not digested
+            if files == known and not to_digest:
+                continue
+            _check_sizes(directory, data, files)
+            # Nobody has a reason to touch what is committed: a file that was touched is read again in any case.
+            suspects = [row for row in data.manifest if to_digest or (known and known.get(row[0]) != files[row[0]])]
+            _check_digests(directory, data, suspects, root=root)
+            self._verified[data.data_url] = (digested or to_digest, files)
+        return seen
+
+    def check_unchanged(
+        self, inputs: Mapping[str, InputData], seen: Mapping[str, Files], *, root: str, step: str
+    ) -> None:
+        """InputChanged if a file of the inputs is not as `verify` saw it."""
+        for directory, files in _look(inputs, root).items():
+            before, data = seen[directory], inputs[directory]
+            if files == before:
+                continue
+            for path in sorted(before.keys() | files.keys()):
+                # Linked or made read-only meanwhile: its bytes are the same.
+                if path not in before or path not in files or before[path][:3] != files[path][:3]:
+                    what = "was added" if path not in before else "was removed" if path not in files else "was written"
+                    raise InputChanged(
+                        f"step {step}: its input {directory} changed while it ran: the file {path!r} {what}",
+                        why=f"the step or another process wrote below {data.data_url}, where data is committed",
+                        next=f"write to ctx.output or ctx.work only; as to the input, {data.rebuild}",
+                    )
+
+
+def _look(inputs: Mapping[str, InputData], root: str) -> dict[str, Files]:
+    """What lies in the data directories now: one listing each."""
+    found: dict[str, Files] = {}
+    remote: list[tuple[str, Store, str]] = []
+    for directory, data in inputs.items():
         store, prefix = locate(data.data_url, root=root)
-        problem = size_problem(sizes_below(store, prefix), ((path, size) for path, size, _ in data.manifest))
-        if problem is not None:
-            raise _corrupt(directory, data, *problem)
-        if mode == "digests":
-            keys = [f"{prefix}/{path}" if prefix else path for path, _, _ in data.manifest]
-            expected = [digest for _, _, digest in data.manifest]
-            for index, digest in enumerate(
-                store.map(functools.partial(_digest, store), zip(keys, expected, strict=True))
-            ):
-                if digest != expected[index]:
-                    path = data.manifest[index][0]
-                    raise _corrupt(directory, data, path, f"has digest {digest}, its record says {expected[index]}")
-        self._verified.add((data.data_url, mode))
+        if is_local(store):
+            found[directory] = _files_on_disk(f"{store.url}/{prefix}" if prefix else store.url)
+        elif data.manifest:
+            remote.append((directory, store, prefix))
+        else:
+            # Not worth a request.
+            found[directory] = {}
+    if remote:
+        listings = remote[0][1].map(_files_in_store, remote)
+        found.update(zip((directory for directory, _, _ in remote), listings, strict=True))
+    return found
+
+
+def _files_on_disk(base: str) -> dict[str, _File]:
+    files: dict[str, _File] = {}
+    pending = [""]
+    while pending:
+        folder = pending.pop()
+        try:
+            with os.scandir(f"{base}/{folder}") as entries:
+                for entry in entries:
+                    if entry.is_dir():
+                        pending.append(f"{folder}{entry.name}/")
+                        continue
+                    try:
+                        status = entry.stat()
+                    except FileNotFoundError:
+                        # Removed meanwhile, or a link to nothing.
+                        continue
+                    if stat.S_ISREG(status.st_mode):
+                        files[folder + entry.name] = _File(
+                            status.st_size, status.st_mtime_ns, status.st_ino, status.st_ctime_ns
+                        )
+        except (FileNotFoundError, NotADirectoryError):
+            continue
+    return files
+
+
+def _files_in_store(place: tuple[str, Store, str]) -> dict[str, _File]:
+    _, store, prefix = place
+    start = len(prefix) + 1 if prefix else 0
+    return {
+        entry.key[start:]: _File(entry.size_bytes, entry.modified, entry.version) for entry in store.list_files(prefix)
+    }
+
+
+def _check_sizes(directory: str, data: InputData, files: Files) -> None:
+    present = {path: file.size_bytes for path, file in files.items()}
+    problem = size_problem(present, ((path, size) for path, size, _ in data.manifest))
+    if problem is not None:
+        raise _corrupt(directory, data, *problem)
+    if len(files) > len(data.manifest):
+        extra = min(files.keys() - {path for path, _, _ in data.manifest})
+        raise CorruptOutput(
+            f"{directory}: its output holds the file {extra!r}, which its record does not name",
+            why=f"it was added below {data.data_url} after the commit, and a step that reads all files would read it",
+            next=f"remove it, or {data.rebuild}",
+        )
+
+
+def _check_digests(directory: str, data: InputData, rows: list[tuple[str, int, str]], *, root: str) -> None:
+    if not rows:
+        return
+    store, prefix = locate(data.data_url, root=root)
+    items = [(f"{prefix}/{path}" if prefix else path, digest) for path, _, digest in rows]
+    for (path, _, expected), digest in zip(rows, store.map(functools.partial(_digest, store), items), strict=True):
+        if digest != expected:
+            raise _corrupt(directory, data, path, f"has digest {digest}, its record says {expected}")
 
 
 def locate(data_url: str, *, root: str) -> tuple[Store, str]:

@@ -1,10 +1,12 @@
 """`LocalBackend`: bodies in worker processes on this machine, kept and reused across steps."""
 
+import logging
 import os
 import signal
 import threading
 import time
 from collections.abc import Mapping
+from dataclasses import replace
 
 from marin_pipe.execution.backends.base import Completed, Control, Failed, LogSink, Task
 from marin_pipe.execution.backends.body import usage_of
@@ -12,11 +14,17 @@ from marin_pipe.execution.backends.outcome import WorkerDied, after_stop, failur
 from marin_pipe.execution.backends.processes import Death, Guard, WorkerProcess, machine_memory_bytes
 from marin_pipe.execution.backends.pump import Pump
 from marin_pipe.execution.backends.transport import prepare
-from marin_pipe.execution.errors import ConfigurationError, GraphError
+from marin_pipe.execution.errors import ConfigurationError, ExitCode, GraphError
 from marin_pipe.execution.resources import CPU, GPU
 
+logger = logging.getLogger(__name__)
+
 CLOSE_S = 2.0
-"""How long an idle worker may take to end at `close`."""
+"""How long idle workers may take to end at `close`."""
+BUSY_CLOSE_S = 60.0
+"""How long the ends of killed bodies may take: longer than each of the waits that `execute` ends with."""
+KILLED_FROM_OUTSIDE = frozenset((signal.SIGKILL, signal.SIGTERM, signal.SIGHUP))
+"""Signals that a person, a machine that shuts down or the memory killer sends. Others are the body's own crashes."""
 OWN_PROCESS_CLOSE_S = 30.0
 """A process of a step's own ends before the step does: only then are its accelerators free."""
 
@@ -33,6 +41,7 @@ class LocalBackend:
     def __init__(self, *, max_workers: int) -> None:
         if max_workers < 1:
             raise ConfigurationError(f"max_workers={max_workers} must be at least 1")
+        _open_standard_streams()
         self.concurrency = max_workers
         self._lock = threading.Condition()
         self._idle: list[WorkerProcess] = []
@@ -78,10 +87,12 @@ class LocalBackend:
             worker.kill()
         for worker in idle:
             worker.hang_up()
+        give_up_at = time.monotonic() + CLOSE_S
         for worker in idle:
-            worker.close(wait_s=CLOSE_S)
+            worker.close(wait_s=max(0.0, give_up_at - time.monotonic()))
         with self._lock:
-            self._lock.wait_for(lambda: not self._busy)
+            if not self._lock.wait_for(lambda: not self._busy, timeout=BUSY_CLOSE_S):
+                logger.warning("%d worker processes do not end though they were killed", len(self._busy))
         if self._guard is not None:
             self._guard.close()
         if self._pump is not None:
@@ -122,6 +133,17 @@ class LocalBackend:
             self._lock.notify_all()
 
 
+def _open_standard_streams() -> None:
+    """Lead to nowhere those that are closed: a pipe that got such a number would be taken for one of them."""
+    for number in range(3):
+        try:
+            os.fstat(number)
+        except OSError:
+            # The lowest free number is taken.
+            os.open(os.devnull, os.O_RDWR)
+            os.set_inheritable(number, True)
+
+
 def process_environment(task: Task) -> dict[str, str] | None:
     """The environment of a process of the step's own; None if any worker will do."""
     options = task.step.options
@@ -159,7 +181,7 @@ def _died(death: Death, task: Task, started_s: float) -> Failed:
             why="what it printed is on the terminal: the interpreter or marin_pipe did not start",
             next="run `marin-pipe doctor`",
         )
-        return failure(error, usage=usage, retryable=False)
+        return _judged(failure(error, usage=usage, retryable=False), death)
     hint = _memory_hint(death, usage.peak_memory_bytes)
     error = WorkerDied(
         f"step {name}: its process ended {_how(death.code)}, {peak}{hint}",
@@ -167,13 +189,14 @@ def _died(death: Death, task: Task, started_s: float) -> Failed:
         next="see the end of its log; `run --backend inline` runs it in the driver",
     )
     failed = failure(error, usage=usage, retryable=issubclass(WorkerDied, task.step.options.retry.on))
-    return _as_lost(failed)
+    return _judged(failed, death)
 
 
-def _as_lost(failed: Failed) -> Failed:
-    from dataclasses import replace
-
-    return replace(failed, outcome="lost")
+def _judged(failed: Failed, death: Death) -> Failed:
+    """A process that somebody killed is lost and may be tried again; one that ends by its own doing would again."""
+    if -death.code in KILLED_FROM_OUTSIDE:
+        return replace(failed, outcome="lost", exit_code=int(ExitCode.LOST))
+    return failed
 
 
 def _how(code: int) -> str:

@@ -2,14 +2,16 @@
 
 import os
 import time
+from collections.abc import Callable
 from types import TracebackType
+from typing import Any
 
 from marin_pipe.execution.backends.base import Control, Failed
-from marin_pipe.execution.errors import ExitCode, PipelineError
+from marin_pipe.execution.errors import ExitCode, PipelineError, plain_text
 from marin_pipe.execution.records import Usage
 
 _ENGINE = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep
-_MESSAGE_CHARACTERS = 1 << 14
+_MESSAGE_CHARACTERS = 10_000
 _TRACEBACK_CHARACTERS = 1 << 16
 
 _STOPPED = {
@@ -22,9 +24,7 @@ _STOPPED = {
 
 
 class WorkerDied(PipelineError):
-    """The process of a body ended by itself: a crash, the memory killer, `os._exit`."""
-
-    exit_code = ExitCode.LOST
+    """The process of a body ended before the body did: a crash, the memory killer, `os._exit`."""
 
 
 def no_usage(started: float | None = None) -> Usage:
@@ -38,18 +38,27 @@ def failure(error: BaseException, *, usage: Usage, retryable: bool) -> Failed:
     """What a body, or the preparation for it, raised."""
     interrupted = isinstance(error, KeyboardInterrupt)
     exit_code = error.exit_code if isinstance(error, PipelineError) else ExitCode.FAILED
-    message = str(error)
     if isinstance(error, SystemExit):
-        message = f"the step called sys.exit({error.code!r}); return from the function instead"
+        message = f"the step called sys.exit({_shown(error.code, repr)}); return from the function instead"
+    else:
+        message = _shown(error, str)
     return Failed(
         outcome="interrupted" if interrupted else "failed",
-        error_type=type(error).__qualname__,
-        message=_shorten(message, _MESSAGE_CHARACTERS),
-        traceback=_shorten(format_error(error), _TRACEBACK_CHARACTERS),
+        error_type=plain_text(type(error).__qualname__),
+        message=_shorten(plain_text(message), _MESSAGE_CHARACTERS),
+        traceback=_shorten(plain_text(format_error(error)), _TRACEBACK_CHARACTERS),
         retryable=retryable,
         exit_code=int(ExitCode.INTERRUPTED if interrupted else exit_code),
         usage=usage,
     )
+
+
+def _shown(value: Any, show: Callable[[Any], str]) -> str:
+    """`show(value)`, which the user's class defines and which may fail like any other code of theirs."""
+    try:
+        return show(value)
+    except BaseException as problem:  # whatever it is, the error at hand is the one to tell
+        return f"<{show.__name__}() of this {type(value).__qualname__} raised {type(problem).__qualname__}>"
 
 
 def after_stop(result: Failed, control: Control, *, retry_on: tuple[type[BaseException], ...]) -> Failed:
@@ -80,7 +89,12 @@ def format_error(error: BaseException) -> str:
     kept = _skip_engine_frames(error.__traceback__)
     if kept is None and not isinstance(error, PipelineError):
         kept = error.__traceback__
-    return "".join(traceback.format_exception(type(error), error, kept))
+    try:
+        return "".join(traceback.format_exception(type(error), error, kept))
+    except BaseException as problem:  # attributes and causes of an error may be anything, and raise
+        frames = "".join(traceback.format_tb(kept))
+        why = f"the rest could not be formatted: {type(problem).__qualname__}"
+        return f"Traceback (most recent call last):\n{frames}{type(error).__qualname__} [{why}]\n"
 
 
 def _skip_engine_frames(frames: TracebackType | None) -> TracebackType | None:

@@ -1,6 +1,7 @@
 """Worker processes as the driver sees them: start, feed, stop, kill, and never leave one behind."""
 
 import contextlib
+import logging
 import os
 import signal
 import socket
@@ -11,9 +12,17 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
 from marin_pipe.execution.backends.base import Completed, Control, Failed, LogSink, StopReason
+from marin_pipe.execution.backends.descendants import END_S, kill_descendants
 from marin_pipe.execution.backends.pump import Pump
 from marin_pipe.execution.backends.transport import Invocation, receive_frame, send_frame
 from marin_pipe.execution.backends.worker import READY
+
+logger = logging.getLogger(__name__)
+
+HANG_UP_S = 5.0
+"""How long a worker may go on after it closed its channel."""
+DESCENDANTS_S = 2.0
+"""How long the processes below a worker may take to vanish when it is killed."""
 
 _START = (
     "import sys; argv = sys.argv[3 : 3 + int(sys.argv[2])]; channel, stop = map(int, sys.argv[1].split(',')); "
@@ -30,8 +39,27 @@ while read -r change group; do
     -) rest=; for g in $groups; do [ "$g" = "$group" ] || rest="$rest $g"; done; groups=$rest ;;
   esac
 done
+for g in $groups; do kill -s STOP "$g"; done
+for round in 1 2 3 4 5; do
+  below=" $groups "
+  grown=
+  while [ "$below" != "$grown" ]; do
+    grown=$below
+    for file in /proc/[0-9]*/stat; do
+      read -r line 2>/dev/null <"$file" || continue
+      set -- ${line##*)}
+      case $below in *" $2 "*) pid=${line%% *}; case $below in *" $pid "*) ;; *) below="$below$pid " ;; esac ;; esac
+    done
+  done
+  for pid in $below; do
+    case " $groups " in *" $pid "*) ;; *) kill -s KILL "$pid" ;; esac
+  done
+done
 for g in $groups; do kill -s KILL -- "-$g"; done
 """
+"""Told of the workers' groups line by line; at the end of the input it kills what lives below them in other groups too.
+A worker is the parent of all orphans below it, so while it stands still none can hide; new ones are found by looking
+again."""
 
 
 class Guard:
@@ -68,7 +96,8 @@ class Guard:
 
     def _tell(self, line: str) -> None:
         assert self._process.stdin is not None
-        with self._lock:
+        # A guard that somebody killed guards nothing; what it would be told is of no use.
+        with self._lock, contextlib.suppress(BrokenPipeError):
             self._process.stdin.write(line.encode())
 
 
@@ -148,19 +177,18 @@ class WorkerProcess:
                     break
                 self._ready = True
         except (EOFError, ConnectionError, BrokenPipeError):
-            self._ended.wait()
-            assert self._death is not None
             # Asked here, where all that the worker sent has been read.
-            return replace(self._death, started=self._ready)
+            return replace(self._await_death(), started=self._ready)
         finally:
             stopper.cancel()
             os.close(write)
             stream.finish()
-        result, self.soiled = reply
+        result, soiled = reply
+        self.soiled = self.soiled or soiled
         return result  # type: ignore[no-any-return]
 
     soiled = False
-    """Whether the last body left processes behind: they were killed, and the worker is not used again."""
+    """The last body left what cannot be undone, or was asked to stop, which may still interrupt what comes after it."""
 
     @property
     def alive(self) -> bool:
@@ -170,12 +198,16 @@ class WorkerProcess:
         """Make `should_stop()` true in body `number` of this process."""
         with self._alive_lock, contextlib.suppress(BrokenPipeError):
             if self._alive:
+                self.soiled = True
                 os.write(self._stop_write, number.to_bytes(8, "little"))
 
     def kill(self) -> None:
-        """Kill the process and all of its group now."""
+        """Kill the process and all that lives below it now."""
         with self._alive_lock:
             if self._alive:
+                # It stands still while it is the parent of the orphans: nothing new starts, and nothing gets away.
+                os.kill(self.pid, signal.SIGSTOP)
+                kill_descendants(self.pid, limit_s=DESCENDANTS_S)
                 os.killpg(self.pid, signal.SIGKILL)
 
     def close(self, *, wait_s: float) -> None:
@@ -183,13 +215,21 @@ class WorkerProcess:
         self.hang_up()
         if not self._ended.wait(wait_s):
             self.kill()
-            self._ended.wait()
+            if not self._ended.wait(END_S):
+                logger.warning("worker process %d does not end though it was killed: it is left behind", self.pid)
         self._channel.close()
 
     def hang_up(self) -> None:
         """Tell an idle worker that nothing more comes."""
         with contextlib.suppress(OSError):
             self._channel.shutdown(socket.SHUT_WR)
+
+    def _await_death(self) -> Death:
+        """What became of a worker that hung up. One that closed its channel and goes on is killed."""
+        if not self._ended.wait(HANG_UP_S):
+            self.kill()
+            self._ended.wait(END_S)
+        return self._death or Death(code=-signal.SIGKILL, cpu_s=0.0, ru_maxrss=0, oom_kills=0)
 
     def _reap(self) -> None:
         os.waitid(os.P_PID, self.pid, os.WEXITED | os.WNOWAIT)

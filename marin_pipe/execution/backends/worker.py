@@ -17,6 +17,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 
 from marin_pipe.execution.backends.body import run_body
+from marin_pipe.execution.backends.descendants import Leftovers, adopt_orphans
 from marin_pipe.execution.backends.loading import Loader
 from marin_pipe.execution.backends.script import find_function
 from marin_pipe.execution.backends.surroundings import LOG_FORMAT, restored
@@ -49,22 +50,31 @@ class Interrupts:
 
     def __init__(self) -> None:
         self._context: StepContext | None = None
+        self._stopped: Callable[[], bool] = lambda: False
         signal.signal(signal.SIGINT, self._handle)
 
-    @contextmanager
-    def during(self, context: StepContext, stopped: Callable[[], bool]) -> Iterator[None]:
-        """While a body runs."""
-        self._context = context
-        try:
-            if stopped():
-                raise KeyboardInterrupt
-            yield
-        finally:
-            self._context = None
+    def during(self, context: StepContext, *, stopped: Callable[[], bool]) -> "Interrupts":
+        """While a body runs: `with interrupts.during(context, stopped=...)`."""
+        self._context, self._stopped = context, stopped
+        return self
+
+    def __enter__(self) -> None:
+        # A stop that came earlier sent its signal to nobody.
+        if self._stopped():
+            self._handle()
+
+    def __exit__(self, *_: object) -> None:
+        # Not reached if the signal comes on the way here: then `_handle` has forgotten the context.
+        self._context = None
 
     def _handle(self, *_: object) -> None:
-        if self._context is not None and not self._context.looks_for_stop:
-            raise KeyboardInterrupt
+        context = self._context
+        if context is None or (context.looks_for_stop and self._stopped()):
+            return
+        # Once only: a second one would hit what the body does to end in order, or the engine after it.
+        self._context = None
+        context.interrupted = True
+        raise KeyboardInterrupt
 
 
 class Output:
@@ -91,6 +101,11 @@ class Output:
             sys.stdout, sys.stderr = self._streams
             self.close()
 
+    @property
+    def broken(self) -> bool:
+        """Whether a body closed one of the streams, which cannot be opened again."""
+        return any(stream.closed for stream in self._streams)
+
     def close(self) -> None:
         for stream in self._streams:
             # A body may have closed them; what it printed before is already out.
@@ -102,59 +117,6 @@ class Output:
     def _lead(self, descriptor: int) -> None:
         os.dup2(descriptor, 1)
         os.dup2(descriptor, 2)
-
-
-class Leftovers:
-    """Ends the processes a body left running: they could still write into its output."""
-
-    def __init__(self) -> None:
-        self.found = False
-
-    def end(self) -> None:
-        """Kill them, and say so in the log."""
-        if not _has_children():
-            return
-        group = os.getpgid(0)
-        names = []
-        for pid in _group_members(group):
-            if pid != os.getpid():
-                names.append(f"{pid} ({_command(pid)})")
-                with suppress(ProcessLookupError):
-                    os.kill(pid, signal.SIGKILL)
-        while _has_children():
-            with suppress(ChildProcessError):
-                os.waitpid(-1, 0)
-        self.found = True
-        if names:
-            print(
-                f"marin_pipe: the step left processes running, which were killed: {', '.join(names)}", file=sys.stderr
-            )
-
-
-def _has_children() -> bool:
-    try:
-        os.waitid(os.P_ALL, 0, os.WEXITED | os.WNOHANG | os.WNOWAIT)
-    except ChildProcessError:
-        return False
-    return True
-
-
-def _group_members(group: int) -> list[int]:
-    members = []
-    for name in os.listdir("/proc"):
-        if name.isdigit():
-            with suppress(ProcessLookupError):
-                if os.getpgid(int(name)) == group:
-                    members.append(int(name))
-    return members
-
-
-def _command(pid: int) -> str:
-    try:
-        with open(f"/proc/{pid}/comm") as file:
-            return file.read().strip()
-    except OSError:
-        return "?"
 
 
 def serve(channel: socket.socket, stop: StopFlag) -> None:
@@ -173,7 +135,7 @@ def serve(channel: socket.socket, stop: StopFlag) -> None:
         assert descriptor is not None, "an invocation brings its pipe"
         number += 1
         leftovers = Leftovers()
-        with output.to(descriptor), restored(invocation.cwd):
+        with output.to(descriptor), restored():
             stopped = stop.check(number)
             result = run_body(
                 invocation,
@@ -183,7 +145,7 @@ def serve(channel: socket.socket, stop: StopFlag) -> None:
                 settle=leftovers.end,
                 interruptible=functools.partial(interrupts.during, stopped=stopped),
             )
-        send_frame(channel, (result, leftovers.found))
+        send_frame(channel, (result, leftovers.found or output.broken))
 
 
 def main(channel_descriptor: int, stop_descriptor: int, argv: list[str]) -> None:
@@ -193,6 +155,7 @@ def main(channel_descriptor: int, stop_descriptor: int, argv: list[str]) -> None
     sys.argv[:] = argv
     faulthandler.enable()
     logging.basicConfig(level=logging.INFO, format=LOG_FORMAT)
+    adopt_orphans()
     channel = socket.socket(fileno=channel_descriptor)
     try:
         serve(channel, StopFlag(stop_descriptor))

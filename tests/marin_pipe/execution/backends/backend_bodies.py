@@ -4,6 +4,7 @@ import ctypes
 import logging
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -238,6 +239,26 @@ def odd_output(kind: str, *, ctx: StepContext) -> None:
     elif kind == "directory link":
         (local / "folder").mkdir()
         (local / "link").symlink_to("folder")
+    elif kind == "pipe":
+        (local / "sub").mkdir()
+        os.mkfifo(local / "sub/pipe")
+    elif kind == "socket":
+        # Its address is short, unlike the path.
+        os.chdir(local)
+        socket.socket(socket.AF_UNIX).bind("socket")
+    elif kind == "linked output":
+        local.rmdir()
+        local.symlink_to("/usr")
+    elif kind == "linked attempt":
+        moved = local.parent.with_name("moved")
+        local.parent.rename(moved)
+        local.parent.symlink_to(moved)
+    elif kind == "file as output":
+        local.rmdir()
+        local.write_text("x")
+    elif kind == "pipe as output":
+        local.rmdir()
+        os.mkfifo(local)
 
 
 @step
