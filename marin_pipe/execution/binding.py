@@ -13,7 +13,7 @@ from marin_pipe.execution.handle import Step, StepPath
 from marin_pipe.execution.identity import RuntimeUse, Shape, form, omitted, shape
 from marin_pipe.execution.inputs import InputFile, InputFiles
 from marin_pipe.execution.secret import Secret, redact, refuse_secrets
-from marin_pipe.execution.values import ATOMS, Coercer, Mismatch, coercer, rebuild, snapshot
+from marin_pipe.execution.values import ATOMS, Coercer, Mismatch, coercer, rebuild, shown, snapshot
 
 if TYPE_CHECKING:
     from marin_pipe.execution.step import StepFunction
@@ -125,13 +125,15 @@ def bind(function: "StepFunction[Any]", args: tuple[Any, ...], kwargs: Mapping[s
     try:
         return _bind(_plan(function), args, kwargs)
     except Mismatch as mismatch:
-        error = mismatch.as_error("")
+        error = mismatch.as_error("argument ")
     except GraphError as raised:
         error = raised
     except RecursionError:
         error = GraphError("an argument contains itself or is nested too deeply", next="pass a flat value")
     # The message shows the value, and the value may be a secret.
-    raise GraphError(redact(f"step {function.name}: {error.what}"), why=redact(error.why), next=error.next) from None
+    raise GraphError(
+        redact(f"step {function.name}: {error.what}"), why=redact(error.why), next=redact(error.next)
+    ) from None
 
 
 def _bind(plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Bound:
@@ -154,7 +156,7 @@ def _bind(plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Boun
         try:
             value = parameter.coerce(value)
         except Mismatch as mismatch:
-            raise mismatch.as_error(name) from None
+            raise mismatch.as_error(f"argument {name}") from None
         if type(value) not in ATOMS:
             value = snapshot(value)
         arguments[name] = value
@@ -164,7 +166,7 @@ def _bind(plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Boun
         made = form(value, parameter.shape, name, found)
         if not omitted(made, parameter.declared):
             canonical[name] = made
-    refuse_secrets({**canonical, **found.runtime})
+    refuse_secrets({**canonical, **found.runtime, **found.bytes})
     if found.files:
         refuse_secrets({where: file.text for where, file in found.files})
     return Bound(
@@ -186,7 +188,7 @@ def _match(plan: _Plan, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> dic
         if plan.var_positional is None:
             raise GraphError(
                 f"{len(args)} positional arguments were given, at most {len(plan.positional)} are taken",
-                next=f"pass {surplus[0]!r} by name",
+                next=f"pass {shown(surplus[0])} by name",
             )
         given[plan.var_positional] = surplus
     extra: dict[str, Any] = {}
@@ -229,6 +231,7 @@ class _Found:
         self.inputs: list[tuple[str, Step[Any] | StepPath]] = []
         self.files: list[tuple[str, InputFile | InputFiles]] = []
         self.secrets: list[str] = []
+        self.bytes: dict[str, str] = {}
         self.functions: list[Callable[..., Any]] = []
 
     def __call__(self, where: str, obj: object) -> None:
@@ -242,6 +245,8 @@ class _Found:
             self.files.append((where, obj))
         elif isinstance(obj, Secret):
             self.secrets.append(obj.name)
+        elif isinstance(obj, bytes | bytearray):
+            self.bytes[where] = obj.decode("latin-1")
         elif callable(obj):
             self._function(where, obj)
 

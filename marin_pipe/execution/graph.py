@@ -8,6 +8,7 @@ from typing import Any
 from marin_pipe.execution.errors import GraphError
 from marin_pipe.execution.handle import Step, StepPath
 from marin_pipe.execution.namesakes import Namesakes
+from marin_pipe.execution.secret import refuse_secrets_in_json
 from marin_pipe.execution.step import StepFunction
 
 
@@ -112,6 +113,7 @@ def _named_targets(steps: Mapping[str, Step[Any]] | Iterable[Step[Any]] | Step[A
         raise _no_step("what was given to run", steps)
     if not named:
         raise GraphError("there is nothing to run: no steps were given", next="return at least one step from build()")
+    refuse_secrets_in_json([str(name) for name, _ in named], where="the names of the targets")
     for name, step in named:
         if not isinstance(step, Step):
             raise _no_step(f"target {name!r}", step)

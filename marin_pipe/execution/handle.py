@@ -12,6 +12,7 @@ from marin_pipe.execution.errors import GraphError
 from marin_pipe.execution.identity import compute_key
 from marin_pipe.execution.layout import name_problem, step_directory
 from marin_pipe.execution.resources import CPU, GPU, TPU, Resource
+from marin_pipe.execution.secret import refuse_secret_text
 
 if TYPE_CHECKING:
     from marin_pipe.execution.binding import Bound
@@ -73,6 +74,7 @@ class Step(Generic[T]):
 
     def named(self, name: str) -> "Step[T]":
         """The same computation under another display name (and directory)."""
+        refuse_secret_text(name, where="a name of a step")
         problem = name_problem(name)
         if problem:
             raise GraphError(f"a step cannot be named {name!r}: {problem}", next="choose another name in .named(...)")
@@ -90,6 +92,7 @@ class Step(Generic[T]):
         wrong = [name for name, value in pairs if not isinstance(name, str) or not isinstance(value, str)]
         if wrong:
             raise GraphError(f"step {self.name}: .environment() takes text values; {wrong[0]!r} is not text")
+        refuse_secret_text("\n".join(variables), where=f"step {self.name}: a name of an environment variable")
         return self._with(environment={**self.options.environment, **variables})
 
     def retry(self, *, times: int, on: tuple[type[BaseException], ...] | type[BaseException] = Exception) -> "Step[T]":
@@ -118,6 +121,7 @@ class Step(Generic[T]):
         """Serve this step from an existing output directory instead of running it."""
         if not reason.strip():
             raise GraphError(f"step {self.name}: .pinned_to() needs a reason: it is shown in plans and records")
+        refuse_secret_text(f"{url}\n{reason}", where=f"step {self.name}: its pin")
         return self._with(pin=Pin(url=url, reason=reason))
 
     def versioned(self, version: str) -> "Step[T]":
@@ -125,6 +129,7 @@ class Step(Generic[T]):
         given: object = version
         if not isinstance(given, str) or not given:
             raise GraphError(f"step {self.name}: .versioned({version!r}) takes a non-empty text")
+        refuse_secret_text(version, where=f"step {self.name}: its version")
         key = compute_key(self.function.name, version, self.bound.canonical)
         return replace(self, version=version, key=key)
 

@@ -72,7 +72,8 @@ def canonical(value: Any, annotation: Any, *, where: str, visit: Visit) -> Any:
         annotation: its declared type; `Any` or `object` for none. It decides only whether list and tuple differ.
         where: the argument's path, such as `config.layers[2]`, for errors and for `visit`.
         visit: called with path and object for everything the form names: objects with `__canonical__()`, functions,
-            classes (also those of dataclasses, models and enums), and `RuntimeUse` for `Runtime` fields.
+            classes (also those of dataclasses, models and enums), bytes (whose form does not show what they hold),
+            and `RuntimeUse` for `Runtime` fields.
 
     Raises:
         GraphError: the value, or something in it, has no canonical form.
@@ -91,7 +92,7 @@ def _omitted_forms(field: Declared) -> set[str]:
     # coercion knows handles, and handles know keys.
     from marin_pipe.execution.values import coerce
 
-    values = [coerce(marker.value, field.annotation, where="OmitAt") for marker in field.omit_at]
+    values = [coerce(marker.value, field.annotation, where="OmitAt()") for marker in field.omit_at]
     return {canonical_json(canonical(v, field.annotation, where="OmitAt", visit=_ignore)) for v in values}
 
 
@@ -105,11 +106,13 @@ def _ignore(where: str, obj: object) -> None:
 class Shape:
     """The part of an annotation that the form depends on: where it says nothing, a tuple is not a list."""
 
-    __slots__ = ("_generic", "_item", "_members", "_positions", "_value", "fields", "open")
+    __slots__ = ("_generic", "_item", "_members", "_positions", "_value", "fields", "floats", "open")
 
     def __init__(self, annotations: Iterable[Any]) -> None:
         self._members = [m for a in annotations for m in _members(a)]
         self.open = not self._members or any(m in (Any, object) for m in self._members)
+        self.floats = float in self._members and not self.open and str not in self._members
+        """Whether text where the annotation stands can only be how JSON writes nan or an infinity."""
         self.fields = _typed_dict_fields(self._members)
         self._generic = [m for m in self._members if get_args(m) and isinstance(get_origin(m), type)]
         self._positions: dict[int, Shape] = {}
@@ -126,6 +129,11 @@ class Shape:
             return self._positions[index]
         self._item = Shape(a for m in self._members for a in _item_annotations(m, 0))
         return self._item
+
+    def field(self, key: str) -> "Shape":
+        """Of a dict's value under `key`."""
+        declared = (self.fields or {}).get(key)
+        return self.value() if declared is None else shape(declared.annotation)
 
     def spec(self, cls: type) -> ClassSpec | None:
         """Of an object of class `cls`."""
@@ -241,7 +249,8 @@ def _dict(value: dict[Any, Any], shape: Shape, where: str, visit: Visit) -> Any:
     return {"$dict": sorted(([k, v] for k, v in pairs), key=lambda pair: canonical_json(pair[0]))}
 
 
-def _bytes(value: bytes | bytearray, *_: Any) -> Any:
+def _bytes(value: bytes | bytearray, _: Shape, where: str, visit: Visit) -> Any:
+    visit(where, value)
     tag = f"${type(value).__name__}"
     if len(value) <= _LONG_BYTES:
         return {tag: value.hex()}
@@ -279,6 +288,8 @@ def _object(value: Any, shape: Shape, where: str, visit: Visit) -> Any:
         return _path(value, where)
     tagged = _TAGGED.get(f"{cls.__module__}.{cls.__qualname__}")
     if tagged is not None:
+        if isinstance(value, re.Pattern) and isinstance(value.pattern, bytes):
+            visit(where, value.pattern)
         return tagged(value)
     if cls.__module__.partition(".")[0] == "numpy" or _is_numpy_scalar(value):
         made = _numpy(value, where)

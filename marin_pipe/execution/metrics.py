@@ -8,6 +8,7 @@ from typing import Any
 
 from marin_storage import Store
 
+from marin_pipe.execution.secret import refuse_secrets_in_result
 from marin_pipe.execution.segments import SegmentWriter, list_segments, read_segment
 
 RESERVED = frozenset(("t", "step"))
@@ -18,6 +19,7 @@ class Metrics:
 
     def __init__(self, store: Store, attempt_directory: str) -> None:
         self._segments = SegmentWriter(store, f"{attempt_directory}/metrics")
+        self._known: set[str] = set()
 
     def log(self, step: int, values: Mapping[str, Any]) -> None:
         """Keep numbers by name. `step` counts whatever the body counts.
@@ -29,6 +31,9 @@ class Metrics:
         for name, value in values.items():
             if name in RESERVED or not isinstance(name, str):
                 raise ValueError(f"metric name {name!r} must be text other than {sorted(RESERVED)}")
+            if name not in self._known:
+                refuse_secrets_in_result(name, where="the name of a metric")
+                self._known.add(name)
             row[name] = _number(name, value)
         self._segments.append(json.dumps(row, allow_nan=False, separators=(",", ":")).encode() + b"\n")
 

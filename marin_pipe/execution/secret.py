@@ -5,6 +5,7 @@ prefix that services publish for this purpose; never by the name of a field or b
 digests, revisions and `max_tokens` must survive.
 """
 
+import json
 import os
 import re
 from collections.abc import Iterable, Iterator, Mapping
@@ -14,7 +15,7 @@ from typing import Any
 from pydantic_core import core_schema
 
 from marin_pipe.execution.difference import children
-from marin_pipe.execution.errors import ConfigurationError, GraphError
+from marin_pipe.execution.errors import ConfigurationError, GraphError, ResultError
 from marin_pipe.execution.identity import canonical_json
 
 _SECRET_WORDS = frozenset(
@@ -63,9 +64,11 @@ class Secret:
                 why="names are stored in records",
                 next='put the token into the environment and write Secret("HF_TOKEN")',
             )
+        _declared.add(self.name)
 
     def reveal(self) -> str:
         """The value. Raises ConfigurationError if the variable is not set where the step runs."""
+        _declared.add(self.name)
         value = os.environ.get(self.name)
         if not value:
             raise ConfigurationError(
@@ -159,17 +162,24 @@ def _add(secrets: dict[str, str], name: str, value: str) -> None:
         secrets.setdefault(spelling, name)
 
 
-_current: tuple[tuple[str, ...], dict[str, str], Redactor] | None = None
+_current: tuple[tuple[str, ...], frozenset[str], dict[str, str], Redactor] | None = None
+_declared: set[str] = set()
+"""Names of the secrets that this process has declared or revealed."""
 
 
 def _redactor_of_this_process() -> Redactor:
     """The redactor for the environment as it is now; made anew only when a secret appeared or changed."""
     global _current
     names = tuple(os.environ)
-    if _current is None or _current[0] != names or any(os.environ[n] != v for n, v in _current[1].items()):
-        secrets = {name: os.environ[name] for name in names if is_secret_name(name)}
-        _current = (names, secrets, Redactor.from_environment())
-    return _current[2]
+    if (
+        _current is None
+        or _current[0] != names
+        or len(_current[1]) != len(_declared)
+        or any(os.environ[n] != v for n, v in _current[2].items())
+    ):
+        secrets = {name: os.environ[name] for name in names if is_secret_name(name) or name in _declared}
+        _current = (names, frozenset(_declared), secrets, Redactor.from_environment(declared=sorted(_declared)))
+    return _current[3]
 
 
 def redact(text: str) -> str:
@@ -179,18 +189,56 @@ def redact(text: str) -> str:
 
 def refuse_secrets(arguments: Mapping[str, Any]) -> None:
     """GraphError if a secret stands as text in canonical arguments, naming the part that holds it."""
+    _refuse((_texts(form, f"argument {name}") for name, form in arguments.items()), canonical_json(arguments))
+
+
+def refuse_secret_text(text: str, *, where: str) -> None:
+    """GraphError if `text`, which is stored and shown, holds a secret. `where` says what it is: "the name of a step"."""
+    _refuse(([(where, text)],), text)
+
+
+def refuse_secrets_in_json(value: Any, *, where: str) -> None:
+    """GraphError if a secret stands in a JSON value that is to be stored, naming the part that holds it."""
+    _refuse((_json_texts(value, where),), json.dumps(value, default=str))
+
+
+def refuse_secrets_in_result(value: Any, *, where: str) -> None:
+    """ResultError if a secret stands in JSON that a body made: its result, the name of a file or a metric."""
+    try:
+        refuse_secrets_in_json(value, where=where)
+    except GraphError as error:
+        raise ResultError(
+            error.what,
+            why="what a step makes is stored in records and shown to everyone who can read the outputs",
+            next=f"leave it out; {error.next} wherever it is needed",
+        ) from None
+
+
+def _refuse(found: Iterable[Iterable[tuple[str, str]]], everything: str) -> None:
     redactor = _redactor_of_this_process()
-    if not redactor.suspects(canonical_json(arguments)):
+    if not redactor.suspects(everything):
         return
-    for path, text in (found for name, form in arguments.items() for found in _texts(form, name)):
+    for where, text in (pair for pairs in found for pair in pairs):
         name = redactor.find(text)
         if name is not None:
             what = f"the value of the environment variable {name}" if name else "a token of a known kind"
             raise GraphError(
-                f"argument {path} contains {what}",
-                why="arguments are stored in records and shown in plans",
+                f"{redactor.redact(where)} contains {what}",
+                why="arguments and names are stored in records and shown in plans",
                 next=f'pass Secret("{name or "NAME_OF_THE_VARIABLE"}") and call .reveal() in the step',
             )
+
+
+def _json_texts(value: Any, path: str) -> Iterator[tuple[str, str]]:
+    if isinstance(value, str):
+        yield path, value
+    elif isinstance(value, dict):
+        for key, item in value.items():
+            yield path, key
+            yield from _json_texts(item, f"{path}[{key!r}]")
+    elif isinstance(value, list | tuple):
+        for index, item in enumerate(value):
+            yield from _json_texts(item, f"{path}[{index}]")
 
 
 def _texts(form: Any, path: str) -> Iterator[tuple[str, str]]:

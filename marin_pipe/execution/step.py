@@ -13,6 +13,8 @@ from marin_pipe.execution.errors import GraphError
 from marin_pipe.execution.handle import Step
 from marin_pipe.execution.identity import compute_key
 from marin_pipe.execution.layout import name_problem
+from marin_pipe.execution.returns import check_returns
+from marin_pipe.execution.secret import refuse_secret_text
 from marin_pipe.execution.source_loaded import note_imports
 
 T = TypeVar("T")
@@ -35,6 +37,7 @@ class StepFunction(Generic[T]):
         self.fn = fn
         self.name = name or fn.__name__
         self.version = version
+        refuse_secret_text(f"{self.name}\n{version}", where=f"the name or version of {fn.__qualname__}")
         self.signature = inspect.signature(fn)
         note_imports(fn.__module__)
 
@@ -66,12 +69,20 @@ class StepFunction(Generic[T]):
             ) from error
 
     @functools.cached_property
+    def returns(self) -> Any:
+        """The return annotation, `Any` if there is none; refuses one that no result could satisfy."""
+        annotation = self.hints.get("return", Any)
+        check_returns(self.fn, annotation, step=self.name)
+        return annotation
+
+    @functools.cached_property
     def location(self) -> Location:
         """How workers import the function; refuses what cannot travel."""
         return locate(self.fn, what=f"step {self.name}")
 
     def __call__(self, /, *args: Any, **kwargs: Any) -> Step[T]:
         self.location  # noqa: B018  refuses lambdas and closures when the graph is built
+        self.returns  # noqa: B018  refuses results that cannot be stored
         problem = name_problem(self.name)
         if problem:
             raise GraphError(

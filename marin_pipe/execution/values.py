@@ -15,6 +15,8 @@ from pathlib import Path, PurePath
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin, is_typeddict
 
+from pydantic import ValidationError
+
 from marin_pipe.execution.declared import (
     ORIGIN,
     ClassSpec,
@@ -31,6 +33,7 @@ from marin_pipe.execution.declared import (
 from marin_pipe.execution.errors import GraphError
 from marin_pipe.execution.handle import Step, StepPath
 from marin_pipe.execution.inputs import InputFile, InputFiles
+from marin_pipe.execution.secret import redact
 
 Coercer = Callable[[Any], Any]
 """Returns the very object it was given if that is of the declared type already; raises `Mismatch`."""
@@ -38,8 +41,7 @@ Coercer = Callable[[Any], Any]
 ATOMS = frozenset({str, int, float, bool, NoneType, bytes, complex})
 """Immutable types without parts."""
 _HANDLES = (Step, StepPath)
-_shown = reprlib.Repr()
-_shown.maxstring = _shown.maxother = 80
+_SHOWN_CHARACTERS = 80
 
 
 class Mismatch(Exception):
@@ -55,15 +57,39 @@ class Mismatch(Exception):
         return self
 
     def as_error(self, where: str) -> GraphError:
-        """What the user sees; `where` is the argument's name."""
+        """What the user sees; `where` names the value: "argument lr"."""
         expected = self.expected if isinstance(self.expected, str) else describe(self.expected)
         return GraphError(
-            f"argument {where}{self.path}: expected {expected}, got {shown(self.value)}", why=self.why, next=self.next
+            f"{where}{self.path}: expected {expected}, got {shown(self.value)}", why=self.why, next=self.next
         )
 
 
+class _Shown(reprlib.Repr):
+    """Redacts before it shortens: the rest of a secret is no longer found as one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.maxstring = self.maxother = _SHOWN_CHARACTERS
+
+    def repr_str(self, x: str, level: int) -> str:
+        return super().repr_str(redact(x), level)
+
+    def repr_instance(self, x: Any, level: int) -> str:
+        try:
+            text = redact(repr(x))
+        except Exception as error:  # a broken __repr__ of the user's must not hide the error that is to be shown
+            return f"<{type(x).__name__} whose repr() raises {type(error).__name__}>"
+        if len(text) <= self.maxother:
+            return text
+        end = (self.maxother - 3) // 2
+        return f"{text[:end]}...{text[-end:]}"
+
+
+_shown = _Shown()
+
+
 def shown(value: Any) -> str:
-    """A value for an error message: short, with its type."""
+    """A value for an error message: short, without secrets, with its type."""
     return repr(value) if isinstance(value, _HANDLES) else f"{_shown.repr(value)} ({type(value).__name__})"
 
 
@@ -71,7 +97,8 @@ def coerce(value: Any, annotation: Any, *, where: str) -> Any:
     """`value` as its declared type, copied so that a later change by the caller cannot reach it.
 
     Raises:
-        GraphError: it is not of that type and cannot become one without loss; names `where` and the part.
+        GraphError: it is not of that type and cannot become one without loss; names `where` ("argument lr") and the
+            part.
     """
     try:
         return snapshot(coercer(annotation)(value))
@@ -181,7 +208,14 @@ def _fields(value: Any, spec: ClassSpec) -> Any:
     try:
         return rebuild(value, spec, changed)
     except (ValueError, TypeError) as error:
-        raise Mismatch(value, type(value), why=f"its constructor refused the coerced fields: {error}") from error
+        raise Mismatch(value, type(value), why=f"its constructor refused the coerced fields: {_said(error)}") from error
+
+
+def _said(error: Exception) -> str:
+    """What an error says. Of pydantic's, without the values: it cuts them, so that secrets in them go unnoticed."""
+    if not isinstance(error, ValidationError):
+        return str(error)
+    return "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors(include_input=False))
 
 
 def rebuild(value: Any, spec: ClassSpec, changed: Mapping[str, Any]) -> Any:

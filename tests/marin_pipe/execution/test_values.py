@@ -27,7 +27,7 @@ from marin_pipe.execution.values import coerce
 
 
 def accepted(value, annotation):
-    return coerce(value, annotation, where="x")
+    return coerce(value, annotation, where="argument x")
 
 
 def exactly(left, right):
