@@ -9,13 +9,13 @@ from marin_pipe.execution.records import Served
 
 Status = Literal["cached", "built", "adopted", "failed", "blocked", "interrupted", "preempted", "lost", "not run"]
 EventKind = Literal[
-    "cached", "started", "waiting", "built", "adopted", "retrying", "failed", "stopped", "blocked", "note"
+    "cached", "started", "waiting", "built", "adopted", "retrying", "failed", "stopped", "blocked", "note", "stopping"
 ]
 
 
 @dataclass(frozen=True, kw_only=True)
 class StepEvent:
-    """Something happened to a step."""
+    """Something happened to a step, or to the launch as a whole ("stopping", with an empty name)."""
 
     kind: EventKind
     name: str

@@ -1,5 +1,6 @@
 """`run`: from steps and a root to a report. The thin shell around the engine: storage, backend, signals."""
 
+import itertools
 import os
 import signal
 import sys
@@ -8,6 +9,7 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Literal, get_args
 
 from marin_storage import Store, ensure_writable, open_store
@@ -25,7 +27,7 @@ from marin_pipe.execution.machine import Pool, local_capacity
 from marin_pipe.execution.records import Provenance
 from marin_pipe.execution.report import Reporter, RunReport, StepEvent, StepReport, exit_code
 from marin_pipe.execution.scheduler import Scheduler
-from marin_pipe.execution.secret import Redactor
+from marin_pipe.execution.secret import Redactor, refuse_secrets_in_json
 from marin_pipe.execution.selection import Selected, Selection, apply_selection
 from marin_pipe.execution.view import View
 from marin_pipe.execution.waiting import LeaseWatcher
@@ -232,6 +234,8 @@ class Launcher:
 
         self._run_id = launches.new_run_id()
         info = self._experiment
+        if info is not None:
+            refuse_secrets_in_json(info.config, where="the config")
         facts = provenance.collect(
             self._store, run=self._run_id, experiment=info.name if info else None, redactor=redactor
         )
@@ -262,25 +266,49 @@ def _open_backend(settings: RunSettings, concurrency: int) -> Backend:
 
 @contextmanager
 def _signals(engine: Engine, *, inline: bool) -> Iterator[None]:
-    """Ctrl-C interrupts, SIGTERM preempts; both leave resumable state. Handlers only post events."""
+    """Ctrl-C interrupts, and kills the second time; SIGTERM and a closed terminal preempt. Both leave resumable state.
+
+    Handlers only post events.
+    """
     if threading.current_thread() is not threading.main_thread():
         # Signals reach the main thread only; whoever runs a launch elsewhere stops it by other means.
         yield
         return
 
-    def stop(reason: StopReason, grace_s: float) -> None:
-        engine.scheduler.post(lambda: engine.stop(reason, grace_s=grace_s))
+    interrupts = itertools.count()
+
+    def stop(reason: StopReason, grace_s: float, text: str) -> None:
+        engine.scheduler.post(lambda: _stop(engine, reason, grace_s, text))
         if inline:
             # The loop sees the event when the body has ended. In a thread, since this one may hold a control's lock.
             threading.Thread(target=engine.stop_bodies, args=(reason,), kwargs={"grace_s": grace_s}).start()
 
-    handlers = {signal.SIGTERM: lambda *_: stop("preempted", PREEMPT_GRACE_S)}
+    def preempt(number: int, _frame: FrameType | None) -> None:
+        name = signal.Signals(number).name
+        stop("preempted", PREEMPT_GRACE_S, f"{name}: running steps have {PREEMPT_GRACE_S:.0f} s to save their state")
+
+    def interrupt(*_: object) -> None:
+        if next(interrupts):
+            stop("interrupted", 0.0, "Ctrl-C again: running steps are killed")
+        else:
+            saving = f"Ctrl-C: running steps have {INTERRUPT_GRACE_S:.0f} s to save their state"
+            stop("interrupted", INTERRUPT_GRACE_S, f"{saving}; again kills them now")
+
+    handlers: dict[signal.Signals, Callable[[int, FrameType | None], None]] = {signal.SIGTERM: preempt}
+    if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        # Under nohup the launch outlives its terminal.
+        handlers[signal.SIGHUP] = preempt
     if not inline:
         # Inline bodies run in this thread and get Python's own KeyboardInterrupt.
-        handlers[signal.SIGINT] = lambda *_: stop("interrupted", INTERRUPT_GRACE_S)
+        handlers[signal.SIGINT] = interrupt
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
         yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+def _stop(engine: Engine, reason: StopReason, grace_s: float, text: str) -> None:
+    engine.reporter.event("stopping", "", "", text)
+    engine.stop(reason, grace_s=grace_s)
