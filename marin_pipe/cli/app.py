@@ -14,6 +14,7 @@ from marin_pipe.cli.help import config_help, overview
 from marin_pipe.cli.override import override
 from marin_pipe.cli.script import Script
 from marin_pipe.cli.split import Flags, find_command, split
+from marin_pipe.cli.user_code import user_code
 from marin_pipe.execution.errors import ConfigurationError
 from marin_pipe.execution.run import ExperimentInfo
 
@@ -52,6 +53,7 @@ def dispatch(argv: Sequence[str], *, program: str, script: Script | None = None)
         program=program,
         debug="--debug" in parts.arguments,
         overrides=tuple(f"--{n}={v}" for n, v in parts.overrides),
+        may_begin=registry.COMMANDS[name].may_begin,
     )
     if script is not None:
         _attach(app, script, parts.overrides)
@@ -70,7 +72,8 @@ def _attach(app: App, script: Script, overrides: tuple[tuple[str, str], ...]) ->
     config = script.default
     if overrides:
         assert script.config_class is not None  # without a config there are no fields to override
-        config = override(script.config_class, overrides, fields=script.fields)
+        with user_code(f"{script.config_class.__name__}()"):
+            config = override(script.config_class, overrides, fields=script.fields)
     app.config = config
     app.build = lambda: script.build(config)
     app.experiment = ExperimentInfo(name=script.name, description=script.description, config=_jsonable(config))

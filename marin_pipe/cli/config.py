@@ -6,6 +6,7 @@ import typing
 from collections.abc import Callable
 from typing import Any
 
+from marin_pipe.cli.user_code import user_code
 from marin_pipe.execution.errors import ConfigurationError
 
 
@@ -50,4 +51,5 @@ def default_config(config_class: type) -> Any:
             why="an experiment must run without any arguments",
             next=f"give it one: `{missing[0]}: ... = ...`",
         )
-    return config_class()
+    with user_code(f"{config_class.__name__}()"):
+        return config_class()

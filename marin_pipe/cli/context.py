@@ -1,5 +1,6 @@
 """What a command is given: `@click.pass_obj def ls(app: App, ...)`."""
 
+import os
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -8,6 +9,7 @@ from typing import Any
 
 from marin_storage import Store, open_store
 
+from marin_pipe.execution.errors import ConfigurationError
 from marin_pipe.execution.graph import Graph
 from marin_pipe.execution.run import ExperimentInfo, resolve_root
 
@@ -27,6 +29,8 @@ class App:
     """Config overrides as `--name=value`."""
     root_flag: str | None = None
     debug: bool = False
+    may_begin: bool = True
+    """Whether the command makes sense at a root where nothing is yet."""
 
     @cached_property
     def root(self) -> str:
@@ -35,7 +39,21 @@ class App:
 
     @cached_property
     def store(self) -> Store:
-        return open_store(self.root)
+        """The storage root. ConfigurationError if nothing is there, unless the command may begin one."""
+        store = open_store(self.root)
+        if not self.may_begin and is_new(store):
+            raise ConfigurationError(
+                f"the root {store.url} does not exist",
+                why=f"it comes from {self._root_origin}",
+                next="check where you are and how it is spelled, or give another --root; the first run makes it",
+            )
+        return store
+
+    @property
+    def _root_origin(self) -> str:
+        if self.root_flag is not None:
+            return "--root"
+        return "MARIN_PIPE_ROOT" if os.environ.get("MARIN_PIPE_ROOT") else "the default, ./outputs"
 
     @cached_property
     def graph(self) -> Graph | None:
@@ -46,3 +64,12 @@ class App:
         """A command line to show: this program, `words`, the root and the overrides of this invocation, quoted."""
         root = ("--root", self.root_flag) if self.root_flag is not None else ()
         return " ".join([self.program, *(shlex.quote(word) for word in (*words, *root, *self.overrides))])
+
+
+def is_new(store: Store) -> bool:
+    """Whether nothing is at a root: a directory on disk is missing, a bucket has no object below the prefix."""
+    local = store.local_path("")
+    if local is not None:
+        return not local.exists()
+    listing = store.list_directory("")
+    return not listing.files and not listing.directories

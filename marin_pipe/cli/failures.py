@@ -5,9 +5,10 @@ import sys
 from collections.abc import Callable
 
 import click
-from marin_storage import OutOfSpace, PermissionDenied, StorageError, Unavailable, Unsuitable
+from marin_storage import MissingExtra, OutOfSpace, PermissionDenied, StorageError, Unavailable, Unsuitable
 
 from marin_pipe.cli.output import print_error
+from marin_pipe.cli.user_code import UserCodeError
 from marin_pipe.execution.errors import ConfigurationError, ExitCode, PipelineError
 
 _BROKEN_PIPE = 141
@@ -27,7 +28,7 @@ class StorageRefused(StorageTrouble):
 def guarded(command: Callable[[], int], *, debug: bool) -> int:
     """Run `command`; show what it raises, and return the exit code.
 
-    An exception that is none of ours is a bug or a fault of the experiment's own code: its traceback is shown whole.
+    An exception that is none of ours is a bug: its traceback is shown whole.
     """
     try:
         code = command()
@@ -40,6 +41,9 @@ def guarded(command: Callable[[], int], *, debug: bool) -> int:
         sys.stderr.write("interrupted\n")
         return ExitCode.INTERRUPTED
     except PipelineError as error:
+        if isinstance(error, UserCodeError) and not debug:
+            sys.stdout.flush()
+            sys.stderr.write(error.traceback)
         print_error(error, debug=debug)
         return int(error.exit_code)
     except StorageError as error:
@@ -74,6 +78,10 @@ def explain_storage(error: StorageError) -> StorageTrouble:
             f"the storage is full: {first}",
             why=rest or "what was being written is not committed, and nothing committed was touched",
             next="free space (`marin-pipe gc` says what could go), then run the same command again",
+        )
+    if isinstance(error, MissingExtra):
+        return StorageRefused(
+            f"this root cannot be used: {first}", next=f"python -m pip install 'marin-pipe[{error.extra}]'"
         )
     if isinstance(error, Unsuitable):
         return StorageRefused(

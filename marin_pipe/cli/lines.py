@@ -18,6 +18,7 @@ _WORDS = {
     "failed": "failed",
     "stopped": "stopped",
     "note": "note",
+    "stopping": "stop",
 }
 """Cached and blocked steps have no line of their own: the ending counts them."""
 
@@ -50,6 +51,11 @@ class Lines:
             if line is not None:
                 self._emit(line)
 
+    def tell(self, word: str, text: str) -> None:
+        """A line about the launch as a whole."""
+        with self._lock:
+            self._emit(f"{word:<8}{text}")
+
     def finish(self) -> None:
         """After the launch: the notes that stood for several steps."""
         for text, count in self._notes.items():
@@ -72,7 +78,7 @@ def describe(event: StepEvent, *, name: str) -> str | None:
     word = _WORDS.get(event.kind)
     if word is None:
         return None
-    parts = [f"{word:<8}{name}"]
+    parts = [f"{word:<8}{name}"] if name else [word.ljust(6)]
     if event.duration_s is not None:
         parts.append(human_duration(event.duration_s))
     if event.text:

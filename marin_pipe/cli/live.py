@@ -72,10 +72,10 @@ class Live(Lines):
         with self._state:
             if event.kind in ("started", "waiting", "retrying"):
                 self._running[event.directory] = _Running(self._shown.get(event.directory, event.name), event.text)
-            elif event.kind != "note":
+            elif event.kind not in ("note", "stopping"):
                 self._running.pop(event.directory, None)
                 self._done[event.kind] = self._done.get(event.kind, 0) + 1
-        if event.kind in ("built", "adopted", "retrying", "failed", "stopped", "note"):
+        if event.kind in ("built", "adopted", "retrying", "failed", "stopped", "note", "stopping"):
             super().event(event)
 
     def _emit(self, line: str) -> None:

@@ -2,8 +2,12 @@
 
 import sys
 
-from marin_pipe.cli.app import dispatch
-from marin_pipe.cli.failures import guarded
+from marin_pipe.cli.interrupts import quiet_interrupts
+
+quiet_interrupts()  # before the imports below, which take a while
+
+from marin_pipe.cli.app import dispatch  # noqa: E402
+from marin_pipe.cli.failures import guarded  # noqa: E402
 
 
 def main() -> None:

@@ -69,10 +69,10 @@ def _changed(cls: type, present: Any, given: Iterable[_Given]) -> Any:
         if present is None or (all(_has_default(field) for field in known.values()) and present == cls()):
             return cls(**changes)
         return dataclasses.replace(present, **changes)
-    except (ValueError, TypeError) as error:
+    except (ValueError, TypeError, AssertionError) as error:
         # A rule of the dataclass's own, or a field without a default.
         raise ConfigurationError(
-            f"{cls.__name__}: {error}", next="see --help for the fields and their defaults"
+            f"{cls.__name__}: {str(error) or type(error).__name__}", next="see --help for the fields and their defaults"
         ) from error
 
 

@@ -17,6 +17,8 @@ class Entry:
     help: str
     needs: Needs = "nothing"
     """"experiment": makes sense for an experiment file only, so `marin-pipe` does not offer it."""
+    may_begin: bool = False
+    """Whether it makes sense at a root where nothing is yet."""
 
     def load(self) -> click.Command:
         module, _, attribute = self.target.partition(":")
@@ -29,11 +31,14 @@ DEFAULT_COMMAND = "run"
 """Of an experiment file; `marin-pipe` alone shows its help."""
 
 COMMANDS: dict[str, Entry] = {
-    "run": Entry(target="marin_pipe.cli.run:run_command", help="Run what is missing.", needs="experiment"),
+    "run": Entry(
+        target="marin_pipe.cli.run:run_command", help="Run what is missing.", needs="experiment", may_begin=True
+    ),
     "plan": Entry(
         target="marin_pipe.cli.plan:plan_command",
         help="Say what would run, and why. Writes nothing.",
         needs="experiment",
+        may_begin=True,
     ),
     "explain": Entry(target="marin_pipe.cli.explain:explain", help="Why a step's key is what it is."),
     "diff": Entry(target="marin_pipe.cli.explain:diff", help="What differs between two steps or outputs."),
@@ -48,8 +53,10 @@ COMMANDS: dict[str, Entry] = {
     "adopt": Entry(target="marin_pipe.cli.manage:adopt", help="Declare an existing output equivalent to a step's."),
     "unlock": Entry(target="marin_pipe.cli.manage:unlock", help="Take a lease from an owner that is gone."),
     "gc": Entry(target="marin_pipe.cli.gc:gc", help="Find outputs that nothing kept reaches; --delete removes them."),
-    "init": Entry(target="marin_pipe.cli.init:init_command", help="Write a runnable experiment file."),
-    "doctor": Entry(target="marin_pipe.cli.doctor:doctor_command", help="Check this machine and the storage root."),
+    "init": Entry(target="marin_pipe.cli.init:init_command", help="Write a runnable experiment file.", may_begin=True),
+    "doctor": Entry(
+        target="marin_pipe.cli.doctor:doctor_command", help="Check this machine and the storage root.", may_begin=True
+    ),
 }
 
 

@@ -7,7 +7,7 @@ from typing import Any, TypeVar
 import click
 from marin_storage import StorageError
 
-from marin_pipe.cli.context import App
+from marin_pipe.cli.context import App, is_new
 from marin_pipe.cli.output import on_terminal, print_note
 from marin_pipe.execution.errors import ConfigurationError
 from marin_pipe.execution.graph import Node
@@ -132,6 +132,8 @@ def launch(app: App, settings: RunSettings) -> RunReport:
     else:
         display = Lines(graph)
     with display:
+        if is_new(app.store):
+            display.tell("root", f"{app.store.url} is new")
         report = launcher.run(display.event)
     display.finish()
     if report.ok:

@@ -67,8 +67,18 @@ class _External:
         location = self.location or _absolute(base)
         try:
             entries = _remembered(location, pattern) if _is_remote(location) else _find_local(location, pattern)
+        except ImportError as error:
+            raise GraphError(f"{self!r} cannot be read: {error}", next=_install(location)) from error
         except (OSError, ValueError) as error:
             raise GraphError(f"{self!r} cannot be read: {error}", next="check the path and who may read it") from error
+        except Exception as error:
+            if not _is_remote(location):
+                raise
+            # Each library for a kind of store has errors of its own, such as for missing credentials.
+            raise GraphError(
+                f"{self!r} cannot be read: {type(error).__name__}: {error}",
+                next="check the address, the connection and the credentials",
+            ) from error
         if not entries:
             self._refuse_nothing(location)
         made = copy.copy(self)
@@ -173,6 +183,15 @@ def _form(entries: tuple[FileEntry, ...]) -> list[Any]:
 
 def _is_remote(text: str) -> bool:
     return "://" in text
+
+
+def _install(location: str) -> str:
+    """What to install for a kind of store whose library is missing."""
+    extras = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
+    extra = extras.get(location.partition("://")[0])
+    if extra is not None:
+        return f"python -m pip install 'marin-pipe[{extra}]'"
+    return "install it; `python -m pip install aiohttp requests` for http:// and https://"
 
 
 def _without_scheme(text: str) -> str:

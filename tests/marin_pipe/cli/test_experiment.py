@@ -51,8 +51,9 @@ def test_run_plan_rerun_and_override(scripts) -> None:
     first = scripts.run("add.py")
     assert (first.returncode, first.stderr) == (0, "")
     lines = first.stdout.splitlines()
-    assert lines[0] == "run     e/double  no output yet"
-    assert lines[1].startswith("built   e/double  ")
+    assert lines[0] == f"root    {scripts.directory / 'outputs'} is new"
+    assert lines[1] == "run     e/double  no output yet"
+    assert lines[2].startswith("built   e/double  ")
     assert lines[-2].startswith("3 built in ")
     assert lines[-1] == "  total  (no files) 6"
 
@@ -124,12 +125,71 @@ def test_an_import_of_a_script_without_the_guard_fails_and_ends_nothing(scripts)
     assert result.stdout == "ConfigurationError\n"
 
 
-def test_an_error_in_build_is_shown_whole(scripts) -> None:
-    scripts.write("broken.py", SCRIPT.replace("    checked = ", "    1 / 0\n    checked = "))
-    result = scripts.run("broken.py")
-    assert result.returncode == 1
-    assert result.stderr.startswith("Traceback")
-    assert result.stderr.endswith("ZeroDivisionError: division by zero\n")
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        (
+            "return len(open('missing').read())",
+            "build() failed: FileNotFoundError: [Errno 2] No such file or directory",
+        ),
+        ("return {'a': double(1).retry(2)}", "build() failed: TypeError: Step.retry() takes 1 positional argument"),
+        ("return helper(config)", "build() failed: ZeroDivisionError: division by zero"),
+    ],
+)
+def test_an_error_in_build_shows_the_frames_of_the_experiment_alone(scripts, body: str, error: str) -> None:
+    helper = "def helper(config):\n    return 1 / 0\n\n"
+    scripts.write(
+        "broken.py",
+        SCRIPT.replace("    checked = ", f"    {body}\n    checked = ").replace("def build", f"{helper}def build"),
+    )
+    for argv in ((), ("plan",), ("status", "--root", ".")):
+        result = scripts.run("broken.py", *argv)
+        assert result.returncode == ExitCode.USAGE
+        assert result.stderr.startswith("Traceback (most recent call last):\n")
+        files = [line.split('"')[1] for line in result.stderr.splitlines() if line.startswith('  File "')]
+        assert {Path(file).name for file in files} == {"broken.py"}
+        assert f"\nerror: {error}" in result.stderr
+    assert "marin_pipe/cli" in scripts.run("broken.py", "--debug").stderr
+
+
+@pytest.mark.parametrize(
+    ("body", "error"),
+    [
+        ("pass", "error: build() returned nothing\n"),
+        ("return 5", "error: build() returned int 5, which is no step\n"),
+        ("return 'text'", "error: build() returned str 'text', which is no step\n"),
+        ("return {'a': double}", "error: target 'a' is StepFunction, not a step\n"),
+        ("return {}", "error: there is nothing to run: no steps were given\n"),
+    ],
+)
+def test_what_build_returns_instead_of_steps_is_named(scripts, body: str, error: str) -> None:
+    above, below = SCRIPT.split("    checked = ")
+    scripts.write("broken.py", f"{above}    {body}\n\n{below[below.index('if __name__') :]}")
+    result = scripts.run("broken.py", "plan")
+    assert (result.returncode, result.stdout) == (ExitCode.USAGE, "")
+    assert result.stderr.startswith(error)
+    assert "Traceback" not in result.stderr
+
+
+def test_defaults_that_break_the_rules_of_the_config_are_named(scripts) -> None:
+    rule = '    fail: bool = False\n    def __post_init__(self):\n        assert self.n > 5, "n is too small"\n'
+    scripts.write("rule.py", SCRIPT.replace("    fail: bool = False\n", rule))
+    result = scripts.run("rule.py", "plan")
+    assert result.returncode == ExitCode.USAGE
+    assert "error: Config() failed: AssertionError: n is too small\n" in result.stderr
+    assert "marin_pipe" not in result.stderr
+
+
+def test_an_interrupt_while_the_script_is_imported_is_a_word(scripts) -> None:
+    slow = "print('importing', flush=True)\nimport time\ntime.sleep(60)\n"
+    scripts.write("slow.py", SCRIPT.replace("@dataclass", f"{slow}@dataclass", 1))
+    process = scripts.start("slow.py")
+    assert process.stdout is not None
+    assert process.stdout.readline() == "importing\n"
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert err == "interrupted\n"
+    assert process.returncode in (-signal.SIGINT, ExitCode.INTERRUPTED)  # a shell calls both 130
 
 
 def test_a_wrong_argument_names_step_and_argument(scripts) -> None:
@@ -174,6 +234,7 @@ def test_interrupt_ends_soon_and_the_next_run_resumes(scripts) -> None:
     scripts.write("slow.py", SLOW)
     process = scripts.start("slow.py")
     assert process.stdout is not None
+    assert process.stdout.readline().startswith("root    ")
     assert process.stdout.readline() == "run     wait  no output yet\n"
     wait_for(lambda: list(scripts.directory.glob("outputs/wait-*/work/*/state")))
     asked = time.monotonic()
@@ -181,6 +242,7 @@ def test_interrupt_ends_soon_and_the_next_run_resumes(scripts) -> None:
     out, err = process.communicate(timeout=30)
     assert process.returncode == ExitCode.INTERRUPTED
     assert time.monotonic() - asked < 5
+    assert "stop    Ctrl-C: running steps have 3 s to save their state; again kills them now\n" in out
     assert "\ninterrupted: wait\n\nresume: python slow.py run\n" in out
     assert err == ""
 

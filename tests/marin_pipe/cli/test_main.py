@@ -2,10 +2,11 @@
 
 import subprocess
 import sys
+from pathlib import Path
 
 import click
 import pytest
-from marin_storage import Conflict, OutOfSpace, PermissionDenied, Unavailable, Unsuitable
+from marin_storage import Conflict, MissingExtra, OutOfSpace, PermissionDenied, Unavailable, Unsuitable
 
 from marin_pipe.cli import registry
 from marin_pipe.cli.app import HELP_NAMES, dispatch, flags_of, load
@@ -70,6 +71,7 @@ def test_what_marin_pipe_cannot_do_is_refused_with_a_way_out(argv: list[str], me
         (PermissionDenied("x: denied"), 1, "error: the storage refuses access: x: denied"),
         (OutOfSpace("x: full"), 1, "error: the storage is full: x: full"),
         (Unavailable("x: silent"), 1, "error: the storage did not answer: x: silent"),
+        (MissingExtra("x needs y", "s3"), 2, "error: this root cannot be used: x needs y"),
         (Unsuitable("x lies.\nUse another"), 2, "error: this root cannot be used: x lies."),
         (Conflict("x changed"), 1, "error: storage: x changed"),
         (click.UsageError("No such option: -x."), 2, "error: no such option: -x"),
@@ -97,6 +99,30 @@ def test_debug_shows_where_a_storage_error_came_from(capsys: pytest.CaptureFixtu
     err = capsys.readouterr().err
     assert "in command\n    raise OutOfSpace" in err
     assert err.count("error: the storage is full: x: full") == 1
+
+
+@pytest.mark.parametrize(
+    "argv", [["ls"], ["status"], ["logs", "a"], ["gc"], ["verify"], ["path", "a"], ["cancel", "a"]]
+)
+def test_a_root_that_does_not_exist_is_no_empty_one(
+    argv: list[str], tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    for flags, variable, origin in (
+        (["--root", "typo"], "", "--root"),
+        ([], "typo", "MARIN_PIPE_ROOT"),
+        ([], "", "the default, ./outputs"),
+    ):
+        monkeypatch.setenv("MARIN_PIPE_ROOT", variable)
+        code = guarded(lambda flags=flags: dispatch([*argv, *flags], program="marin-pipe"), debug=False)
+        printed = capsys.readouterr()
+        assert (code, printed.out) == (2, "")
+        name = "outputs" if "default" in origin else "typo"
+        assert printed.err.startswith(
+            f"error: the root {tmp_path / name} does not exist\n  why:  it comes from {origin}\n"
+        )
+    assert guarded(lambda: dispatch(["ls", "--root", "memory://nothing"], program="marin-pipe"), debug=False) == 2
+    assert list(tmp_path.iterdir()) == []
 
 
 def test_an_unexpected_exception_is_not_hidden() -> None:

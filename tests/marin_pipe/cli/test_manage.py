@@ -26,7 +26,8 @@ def test_a_label_names_an_output_until_it_is_moved(lab: Lab, shell: Shell) -> No
     assert shell("label", "bad name", "one").code == 2
 
 
-def test_what_has_no_output_cannot_be_labelled(shell: Shell) -> None:
+def test_what_has_no_output_cannot_be_labelled(lab: Lab, shell: Shell) -> None:
+    lab.run(ONE)
     result = shell("label", "good", "new", steps={"new": node("new").named("new")})
     assert result.code == 1
     assert "has no output to label" in result.err

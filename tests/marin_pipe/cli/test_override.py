@@ -7,7 +7,7 @@ from typing import Literal, NamedTuple
 
 import draccus
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from marin_pipe.cli.fields import fields_of
@@ -135,6 +135,7 @@ def test_overrides_become_typed_values(name: str, value: str, expected: Config) 
     assert make((name, value)) == expected
 
 
+@settings(deadline=None)  # the first example imports YAML
 @given(st.text())
 def test_text_stays_as_it_was_written(value: str) -> None:
     assert make(("text", value)).text == value

@@ -123,7 +123,16 @@ def test_labels_follow_the_targets(tmp_path: Path) -> None:
 def test_plan_takes_every_flag_of_run(capsys) -> None:
     taken = flags_of(load("plan"))
     assert {flag: takes for flag, takes in flags_of(load("run")).items() if taken.get(flag) != takes} == {}
-    flags = "--max-concurrent 2 --verify digests --fail-fast --keep-going --no-wait --single-writer".split()
+    flags = [
+        "--max-concurrent",
+        "2",
+        "--verify",
+        "digests",
+        "--fail-fast",
+        "--keep-going",
+        "--no-wait",
+        "--single-writer",
+    ]
     assert cli(diamond)("plan", *flags, "--only", "d/n0") == 0
     assert capsys.readouterr().out.splitlines()[-1] == "1 run"
 

@@ -150,8 +150,10 @@ def test_cancel_asks_the_owner_and_waits_for_it(lab: Lab, shell: Shell) -> None:
 
 
 def test_cancel_of_a_step_that_nobody_began_writes_nothing(lab: Lab, shell: Shell) -> None:
+    lab.run(BAD)
+    before = lab.snapshot()
     result = shell("cancel", "a", steps={"a": node("a").named("a")})
     assert (result.code, result.lines) == (0, ["a: nobody works on it"])
-    assert not Path(lab.root).exists()
+    assert lab.snapshot() == before
     assert read_lease(open_store(lab.root), node("a").directory) is None
     assert observe(open_store(lab.root), node("a").directory) == NOTHING

@@ -4,6 +4,7 @@ import hashlib
 import os
 import pickle
 import shutil
+import sys
 
 import fsspec
 import pytest
@@ -200,6 +201,40 @@ def bucket():
     system.pipe({"/bucket/a.txt": b"a", "/bucket/sub/b.txt": b"bb"})
     yield system
     system.rm("/bucket", recursive=True)
+
+
+@pytest.mark.parametrize(
+    ("url", "package", "fix"),
+    [
+        ("https://example.org/x", "aiohttp", "pip install aiohttp"),
+        ("gs://bucket/x", "gcsfs", "'marin-pipe[gcs]'"),
+        ("s3://bucket/*", "s3fs", "'marin-pipe[s3]'"),
+    ],
+)
+def test_a_store_whose_library_is_missing_says_what_to_install(url, package, fix, monkeypatch):
+    for name in list(sys.modules):
+        if name.split(".")[0] == package or name == "fsspec.implementations.http":
+            monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, package, None)
+    monkeypatch.setattr(sys.modules["fsspec.registry"], "_registry", {})
+    with pytest.raises(GraphError, match=f"cannot be read: .*{package}") as caught:
+        (InputFiles(url) if "*" in url else InputFile(url)).resolved()
+    assert fix in caught.value.next
+
+
+@pytest.mark.usefixtures("bucket")
+def test_whatever_a_store_raises_is_told_with_the_file(monkeypatch):
+    class NoCredentials(Exception):
+        pass
+
+    def refuse(*_):
+        raise NoCredentials("who are you?")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(fsspec.filesystem("memory"), "info", refuse)
+        with pytest.raises(GraphError) as caught:
+            InputFile("memory://bucket/a.txt").resolved()
+    assert caught.value.what == "InputFile('memory://bucket/a.txt') cannot be read: NoCredentials: who are you?"
 
 
 @pytest.mark.usefixtures("bucket")
