@@ -193,7 +193,7 @@ def refuse_secrets(arguments: Mapping[str, Any]) -> None:
 
 
 def refuse_secret_text(text: str, *, where: str) -> None:
-    """GraphError if `text`, which is stored and shown, holds a secret. `where` says what it is: "the name of a step"."""
+    """GraphError if `text`, which is stored and shown, holds a secret. `where` says what it is: "a name of a step"."""
     _refuse(([(where, text)],), text)
 
 

@@ -74,7 +74,7 @@ class _Shown(reprlib.Repr):
     def repr_str(self, x: str, level: int) -> str:
         return super().repr_str(redact(x), level)
 
-    def repr_instance(self, x: Any, level: int) -> str:
+    def repr_instance(self, x: Any, level: int) -> str:  # noqa: ARG002  the base class calls it so
         try:
             text = redact(repr(x))
         except Exception as error:  # a broken __repr__ of the user's must not hide the error that is to be shown

@@ -104,7 +104,7 @@ def test_it_is_refused_when_the_step_is_built(build: Any, secret: str) -> None:
         lambda secret: typed(1, None, None, secret),
         lambda secret: typed(**{secret: 1}),
         lambda secret: anything(Strict.model_construct(size=secret)),
-        lambda secret: anything(Strict.model_construct(size=-1.0, note=secret)),
+        lambda secret: anything(Strict.model_construct(size=True, note=secret)),
         lambda secret: typed(size=Strict(size=1, note=secret)),
     ],
 )
