@@ -177,7 +177,7 @@ class Attempts:
 
     def _believed_held(self, holding: Holding) -> bool:
         """Whether to commit at all. Only an early exit: if it errs, the create of the commit collides."""
-        if boottime() - holding.confirmed < self.settings.times.beat_s:
+        if boottime() - holding.confirmed_s < self.settings.times.beat_s:
             return True
         return still_held(self.store, holding.held)
 
