@@ -35,7 +35,7 @@ A `--name` that is no flag of the command sets a field of the experiment's confi
 | --- | --- |
 | text, a number, a path, an enumeration, a `Literal` | as it is: `--lr 3e-4`, `--text "a: b"` |
 | `bool` | `--flag`, `--flag false` |
-| `None` too | also `--limit null` |
+| an optional one | also `null`: `--limit null` |
 | a list, tuple or set | whole, in brackets: `--words '[a, b]'` |
 | a dict | whole, in braces: `--shares '{web: 0.7, code: 0.3}'` |
 | a nested dataclass | field by field, `--adam.lr 3e-4`, or several at once, `--adam '{lr: 3e-4, beta: 0.9}'` |
@@ -52,7 +52,7 @@ def page() -> str:
         (
             INTRODUCTION,
             OVERRIDES,
-            f"\nNo field may have the name of a flag of some command: {reserved}.\n",
+            f"\nNo field may have the name of a flag of any command: {reserved}.\n",
             f"\n## Flags of every command\n{_table(everywhere, everywhere.command.get_params(everywhere))}",
             *(_section(name, entry) for name, entry in COMMANDS.items()),
         )

@@ -19,6 +19,8 @@ import pytest
 
 import marin_pipe
 from marin_pipe import Step, StepContext
+from marin_pipe.cli.app import flags_of, load
+from marin_pipe.cli.registry import COMMANDS, FLAG_NAMES
 from marin_pipe.execution.run import RunSettings
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -120,6 +122,13 @@ def test_the_command_reference_is_what_the_command_line_says() -> None:
     done = subprocess.run([sys.executable, "-c", "import commands; print(commands.page(), end='')"],
         cwd=REPOSITORY / "docs", capture_output=True, text=True, check=True)  # fmt: skip
     assert (REPOSITORY / "docs/reference/commands.md").read_text() == done.stdout, "run `make docs`"
+
+
+def test_the_command_reference_has_every_flag() -> None:
+    page = (REPOSITORY / "docs/reference/commands.md").read_text()
+    flags = {flag for name in COMMANDS for flag in flags_of(load(name))}
+    assert {flag for flag in flags if not re.search(rf"^\| `[^`]*{flag}\b", page, re.MULTILINE)} == set()
+    assert all(f"`{name.replace('-', '_')}`" in page for name in FLAG_NAMES)
 
 
 def test_the_first_page_has_commands() -> None:

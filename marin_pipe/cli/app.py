@@ -18,8 +18,8 @@ from marin_pipe.cli.user_code import user_code
 from marin_pipe.execution.errors import ConfigurationError
 from marin_pipe.execution.run import ExperimentInfo
 
-HELP_NAMES = ("--help", "-h")
-_SETTINGS = {"help_option_names": list(reversed(HELP_NAMES)), "max_content_width": 100}
+HELP_NAMES = ["-h", "--help"]
+_SETTINGS = {"help_option_names": HELP_NAMES, "max_content_width": 100}
 
 
 def dispatch(argv: Sequence[str], *, program: str, script: Script | None = None) -> int:
@@ -29,9 +29,14 @@ def dispatch(argv: Sequence[str], *, program: str, script: Script | None = None)
         PipelineError, StorageError, click.UsageError: for `failures.guarded` to show.
     """
     fields = script.fields if script is not None else NO_FIELDS
+    if list(argv) == ["--version"] and fields.resolve("version") is None:
+        click.echo(f"marin-pipe {_version()}")
+        return 0
+    if argv[:1] == ["help"]:
+        argv = [*argv[1:], "--help"]
     if script is not None and script.config_class is not None:
         check_reserved(fields, registry.FLAG_NAMES, config_class=script.config_class)
-    shared = load(registry.DEFAULT_COMMAND) if script is not None else click.Command(None, params=[*_common_options()])
+    shared = load(registry.DEFAULT_COMMAND) if script is not None else click.Command(None, params=[*common_options()])
     position = find_command(argv, commands=registry.COMMANDS, flags=flags_of(shared), fields=fields)
     if position is None and (script is None or any(name in argv for name in HELP_NAMES)):
         stray = [word for word in argv if word not in HELP_NAMES]
@@ -68,6 +73,15 @@ def dispatch(argv: Sequence[str], *, program: str, script: Script | None = None)
     return int(result) if result is not None else 0
 
 
+def _version() -> str:
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("marin-pipe")
+    except PackageNotFoundError:
+        return "(not installed: run from its sources)"
+
+
 def _attach(app: App, script: Script, overrides: tuple[tuple[str, str], ...]) -> None:
     config = script.default
     if overrides:
@@ -89,12 +103,14 @@ def _jsonable(config: Any) -> Any:
 def load(name: str) -> click.Command:
     """A command with the flags that all of them share, as a copy of the registered one."""
     command = copy.copy(registry.COMMANDS[name].load())
-    command.params = [*command.params, *_common_options()]
+    command.params = [*command.params, *common_options()]
     command.context_settings = {**_SETTINGS, **command.context_settings}
     return command
 
 
-def _common_options() -> list[click.Option]:
+def common_options() -> list[click.Option]:
+    """The flags of every command, beside `--help`."""
+
     def set_root(context: click.Context, _: click.Parameter, value: str | None) -> None:
         context.find_object(App).root_flag = value  # type: ignore[union-attr]
 

@@ -18,7 +18,8 @@ def overview(program: str, script: Script | None) -> str:
         rows = [(name, entry.help) for name, entry in registry.offered(with_experiment=script is not None).items()]
         formatter.write_dl([(n, f"{h} (default)" if n == registry.DEFAULT_COMMAND else h) for n, h in rows])
     fields = f"\n{config_help(script)}\n" if script is not None and script.fields.by_name else ""
-    return f"{formatter.getvalue()}{fields}\n{program} COMMAND --help shows the flags of a command.\n"
+    more = f"{program} help COMMAND shows the flags of a command, {program} --version the version."
+    return f"{formatter.getvalue()}{fields}\n{more}\n"
 
 
 def config_help(script: Script) -> str:

@@ -2,6 +2,7 @@
 
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
 import click
@@ -32,6 +33,23 @@ def test_help_shows_what_needs_no_experiment(argv: list[str], capsys: pytest.Cap
     assert out.startswith("Usage: marin-pipe COMMAND [FLAGS]\n")
     shown = {line.split()[0] for line in out.splitlines() if line.startswith("  ")}
     assert shown == set(registry.COMMANDS) - {"run", "plan"}
+
+
+def test_help_is_a_command_too(capsys: pytest.CaptureFixture[str]) -> None:
+    for word, flag in ((["help"], ["--help"]), (["help", "ls"], ["ls", "--help"])):
+        shown = []
+        for argv in (word, flag):
+            assert dispatch(argv, program="marin-pipe") == 0
+            shown.append(capsys.readouterr().out)
+        assert shown[0] == shown[1]
+    with pytest.raises(ConfigurationError, match="there is no command 'lss'"):
+        dispatch(["help", "lss"], program="marin-pipe")
+
+
+def test_the_version_is_that_of_the_distribution(capsys: pytest.CaptureFixture[str]) -> None:
+    project = tomllib.loads((Path(__file__).parents[3] / "pyproject.toml").read_text())["project"]
+    assert dispatch(["--version"], program="marin-pipe") == 0
+    assert capsys.readouterr().out == f"marin-pipe {project['version']}\n"
 
 
 def test_help_imports_no_command() -> None:
