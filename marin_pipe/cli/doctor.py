@@ -13,7 +13,7 @@ from typing import Literal
 import click
 from marin_storage import NotFound, StorageError, Store, probe
 
-from marin_pipe.cli.context import App
+from marin_pipe.cli.context import App, is_new
 from marin_pipe.cli.output import human_size, print_line
 from marin_pipe.execution.errors import ExitCode
 from marin_pipe.execution.layout import PROJECT, STORE_FILE
@@ -21,32 +21,48 @@ from marin_pipe.execution.machine import local_capacity
 
 _LOW_DISK_BYTES = 5 * 2**30
 """A small tokenized corpus with a few checkpoints."""
-_EXTRAS = {
-    "train": ("jax", "flax", "optax", "orbax"),
-    "browse": ("jinja2", "starlette", "uvicorn"),
-    "gcs": ("gcsfs",),
-    "s3": ("s3fs",),
-    "ray": ("ray",),
-    "eval": ("lm_eval",),
-    "hf": ("huggingface_hub", "safetensors", "tokenizers", "transformers"),
-    "wandb": ("wandb",),
-}
-_SCHEME_EXTRAS = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
-_CREDENTIALS = {
-    "Google Cloud": (("GOOGLE_APPLICATION_CREDENTIALS",), "~/.config/gcloud/application_default_credentials.json"),
-    "AWS": (("AWS_ACCESS_KEY_ID", "AWS_PROFILE"), "~/.aws/credentials"),
-    "Hugging Face": (("HF_TOKEN",), "~/.cache/huggingface/token"),
-    "Weights & Biases": (("WANDB_API_KEY",), "~/.netrc"),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """One finding. `fix` says what to do about a warning or a failure."""
+    """One finding. `fix` says what to do about a warning or a failure; a note says what is not there, nor needed."""
 
-    level: Literal["ok", "warn", "fail"]
+    level: Literal["ok", "note", "warn", "fail"]
     what: str
     fix: str = ""
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Cloud:
+    """A kind of root that needs more than the core."""
+
+    schemes: tuple[str, ...]
+    extra: str
+    module: str
+    service: str
+    variables: tuple[str, ...]
+    """Where credentials may come from: environment variables, and a file."""
+    file: str
+
+
+_CLOUDS = (
+    _Cloud(
+        schemes=("gs", "gcs"),
+        extra="gcs",
+        module="gcsfs",
+        service="Google Cloud",
+        variables=("GOOGLE_APPLICATION_CREDENTIALS",),
+        file="~/.config/gcloud/application_default_credentials.json",
+    ),
+    _Cloud(
+        schemes=("s3", "s3a"),
+        extra="s3",
+        module="s3fs",
+        service="AWS",
+        variables=("AWS_ACCESS_KEY_ID", "AWS_PROFILE"),
+        file="~/.aws/credentials",
+    ),
+)
 
 
 @click.command("doctor", help="Check Python, devices, disk, credentials and the storage root. Exit 1 if one fails.")
@@ -60,7 +76,7 @@ class Check:
 def doctor_command(app: App, *, write: bool) -> int:
     """Print the checks as they are made: the slow ones (storage) come last."""
     failed = False
-    for check in (*machine_checks(), *extra_checks(app.root), *credential_checks(), *storage_checks(app, write=write)):
+    for check in (*machine_checks(), *cloud_checks(app.root), *storage_checks(app, write=write)):
         failed |= check.level == "fail"
         print_line(f"{check.level:<5}{check.what}")
         if check.fix:
@@ -83,30 +99,26 @@ def machine_checks() -> Iterator[Check]:
     if has.tpu is not None:
         yield Check(level="ok", what=f"TPU slice {has.tpu}")
     if not has.gpus and has.tpu is None:
-        yield Check(level="ok", what="no accelerator: steps that ask for GPU or TPU cannot run here")
+        yield Check(level="note", what="no accelerator: steps that ask for GPU or TPU cannot run here")
 
 
-def extra_checks(root: str) -> Iterator[Check]:
-    """Which optional parts are installed. Only what the root needs is a failure."""
-    needed = _SCHEME_EXTRAS.get(root.partition("://")[0]) if "://" in root else None
-    for extra, modules in _EXTRAS.items():
-        missing = [module for module in modules if importlib.util.find_spec(module) is None]
-        fix = f'python -m pip install "marin-pipe[{extra}]"'
-        if not missing:
-            yield Check(level="ok", what=f"extra {extra}: installed")
-        elif extra == needed:
-            yield Check(level="fail", what=f"extra {extra}: {', '.join(missing)} missing, and {root} needs it", fix=fix)
+def cloud_checks(root: str) -> Iterator[Check]:
+    """Whether buckets can be used. Names of credentials only: nothing is read, so nothing can leak."""
+    for cloud in _CLOUDS:
+        needed = "://" in root and root.partition("://")[0].lower() in cloud.schemes
+        fix = f'python -m pip install "marin-pipe[{cloud.extra}]"'
+        if importlib.util.find_spec(cloud.module) is not None:
+            yield Check(level="ok", what=f"{cloud.schemes[0]}:// roots: {cloud.module} is installed")
+        elif needed:
+            yield Check(level="fail", what=f"{cloud.module} is not installed, and {root} needs it", fix=fix)
         else:
-            yield Check(level="ok", what=f"extra {extra}: not installed ({fix})")
-
-
-def credential_checks() -> Iterator[Check]:
-    """Where credentials would come from. Names only: nothing is read, so nothing can leak."""
-    for service, (variables, file) in _CREDENTIALS.items():
-        sources = [name for name in variables if os.environ.get(name)]
-        if Path(file).expanduser().exists():
-            sources.append(file)
-        yield Check(level="ok", what=f"credentials of {service}: {', '.join(sources) or 'none found'}")
+            yield Check(level="note", what=f"{cloud.schemes[0]}:// roots: {cloud.module} is not installed ({fix})")
+            continue
+        sources = [name for name in cloud.variables if os.environ.get(name)]
+        if Path(cloud.file).expanduser().exists():
+            sources.append(cloud.file)
+        found = f"credentials of {cloud.service}: {', '.join(sources) or 'none found'}"
+        yield Check(level="ok" if sources else "warn" if needed else "note", what=found)
 
 
 def storage_checks(app: App, *, write: bool) -> Iterator[Check]:
@@ -116,10 +128,13 @@ def storage_checks(app: App, *, write: bool) -> Iterator[Check]:
         local = store.local_path("")
         if local is not None:
             yield from _disk_checks(local)
-        names = store.list_directory("").directories
-        yield Check(level="ok", what=f"root {store.url}: readable, {len(names)} entries")
+        if is_new(store):
+            yield Check(level="note", what=f"root {store.url}: does not exist; the first run makes it")
+        else:
+            names = store.list_directory("").directories
+            yield Check(level="ok", what=f"root {store.url}: readable, {len(names)} entries")
         yield _probe(store) if write else _earlier_probe(store)
-    except (StorageError, ImportError) as error:
+    except StorageError as error:
         yield Check(
             level="fail", what=f"root {app.root}: {error}", fix="check --root, MARIN_PIPE_ROOT and the credentials"
         )
@@ -151,5 +166,5 @@ def _earlier_probe(store: Store) -> Check:
     try:
         store.read(STORE_FILE)
     except NotFound:
-        return Check(level="ok", what="conditional writes not tried yet: the first run does, or `doctor --probe` now")
+        return Check(level="note", what="conditional writes not tried yet: the first run does, or `doctor --probe` now")
     return Check(level="ok", what="conditional writes passed the probe of an earlier run")

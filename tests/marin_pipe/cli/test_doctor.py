@@ -1,6 +1,7 @@
 """`doctor` finds what is wrong, says how to mend it, and shows no secret."""
 
 import shutil
+import tomllib
 from collections import namedtuple
 from pathlib import Path
 
@@ -11,15 +12,18 @@ from marin_pipe.cli import doctor
 from marin_pipe.cli.app import dispatch
 from marin_pipe.execution.errors import ExitCode
 
+REPOSITORY = Path(__file__).parents[3]
+
 
 def test_a_sound_machine(tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch) -> None:
-    monkeypatch.setenv("HF_TOKEN", "hf_very_secret")
+    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "very_secret")
     assert dispatch(["doctor", "--root", str(tmp_path / "new")], program="marin-pipe") == 0
     out = capsys.readouterr().out
     assert "ok   Python 3." in out
-    assert "credentials of Hugging Face: HF_TOKEN" in out
-    assert "hf_very_secret" not in out
-    assert "conditional writes not tried yet" in out
+    assert "ok   credentials of AWS: AWS_ACCESS_KEY_ID" in out
+    assert "very_secret" not in out
+    assert "note conditional writes not tried yet" in out
+    assert f"note root {tmp_path / 'new'}: does not exist" in out
     assert "\nfail" not in out
     assert not (tmp_path / "new").exists()  # without --probe nothing is written
 
@@ -46,10 +50,30 @@ def test_a_root_of_unknown_kind_is_a_failure(capsys: pytest.CaptureFixture[str])
 
 def test_a_missing_extra_fails_only_where_the_root_needs_it(monkeypatch) -> None:
     monkeypatch.setattr(doctor.importlib.util, "find_spec", lambda _: None)
-    needed = {check.what: check for check in doctor.extra_checks("gs://bucket/x") if check.level == "fail"}
-    assert list(needed) == ["extra gcs: gcsfs missing, and gs://bucket/x needs it"]
+    needed = {check.what: check for check in doctor.cloud_checks("gs://bucket/x") if check.level == "fail"}
+    assert list(needed) == ["gcsfs is not installed, and gs://bucket/x needs it"]
     assert needed.popitem()[1].fix == 'python -m pip install "marin-pipe[gcs]"'
-    assert {check.level for check in doctor.extra_checks("outputs")} == {"ok"}
+    # What is not there is not "ok".
+    assert {check.level for check in doctor.cloud_checks("outputs")} == {"note"}
+
+
+def test_only_extras_that_this_version_uses_are_looked_for() -> None:
+    project = tomllib.loads((REPOSITORY / "pyproject.toml").read_text())["project"]
+    sources = "".join(
+        path.read_text() for path in [*REPOSITORY.glob("marin_pipe/**/*.py"), *REPOSITORY.glob("lib/**/*.py")]
+    )
+    for cloud in doctor._CLOUDS:
+        assert cloud.extra in project["optional-dependencies"]
+        assert f"import {cloud.module}" in sources
+
+
+def test_credentials_are_missed_where_the_root_needs_them(monkeypatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("HOME", str(tmp_path))
+    for name in ("AWS_ACCESS_KEY_ID", "AWS_PROFILE", "GOOGLE_APPLICATION_CREDENTIALS"):
+        monkeypatch.delenv(name, raising=False)
+    levels = {check.what: check.level for check in doctor.cloud_checks("s3://bucket/x")}
+    assert levels["credentials of AWS: none found"] == "warn"
+    assert levels["credentials of Google Cloud: none found"] == "note"
 
 
 def test_a_disk_that_is_nearly_full_is_a_warning(tmp_path: Path, capsys, monkeypatch) -> None:
