@@ -57,6 +57,9 @@ def long(*, side: Runtime[str], manner: Runtime[str], ctx: StepContext) -> str:
         try:
             if manner == "polite" and ctx.should_stop():
                 raise RuntimeError("stopped as asked")
+            if manner == "deafened" and ctx.should_stop():
+                add_line(side, "told")
+                time.sleep(60)
             time.sleep(0.02)
         except KeyboardInterrupt:
             if manner != "stubborn":
@@ -139,7 +142,7 @@ def launch(steps: dict[str, Step[Any]], options: argparse.Namespace) -> RunRepor
 
 def note_event(options: argparse.Namespace, event: StepEvent) -> None:
     if options.events:
-        add_line(options.events, f"{event.kind} {event.name}")
+        add_line(options.events, f"{event.kind} {event.name or event.text}")
 
 
 def summary(report: RunReport) -> dict[str, Any]:

@@ -44,7 +44,7 @@ class InlineBackend:
             )
         try:
             invocation = prepare(task)
-        except GraphError as error:
+        except (GraphError, ConfigurationError) as error:
             return failure(error, usage=no_usage(), retryable=False)
         function = task.step.function
         leftovers = Leftovers(spare=own_children())

@@ -87,7 +87,9 @@ class Loader:
             _check_sizes(directory, data, files)
             # Nobody has a reason to touch what is committed: a file that was touched is read again in any case.
             suspects = [row for row in data.manifest if to_digest or (known and known.get(row[0]) != files[row[0]])]
-            _check_digests(directory, data, suspects, root=root)
+            problem = _wrong_digest(data, suspects, root=root)
+            if problem is not None:
+                raise _corrupt(directory, data, *problem)
             self._verified[data.data_url] = (digested or to_digest, files)
         return seen
 
@@ -99,15 +101,18 @@ class Loader:
             before, data = seen[directory], inputs[directory]
             if files == before:
                 continue
-            for path in sorted(before.keys() | files.keys()):
-                # Linked or made read-only meanwhile: its bytes are the same.
-                if path not in before or path not in files or before[path][:3] != files[path][:3]:
-                    what = "was added" if path not in before else "was removed" if path not in files else "was written"
-                    raise InputChanged(
-                        f"step {step}: its input {directory} changed while it ran: the file {path!r} {what}",
-                        why=f"the step or another process wrote below {data.data_url}, where data is committed",
-                        next=f"write to ctx.output or ctx.work only; as to the input, {data.rebuild}",
-                    )
+            problem = _change(before, files)
+            if problem is None:
+                # Linked, or another mode: no change, unless somebody set the time of writing back.
+                touched = [row for row in data.manifest if before[row[0]] != files[row[0]]]
+                problem = _wrong_digest(data, touched, root=root)
+            if problem is not None:
+                path, what = problem
+                raise InputChanged(
+                    f"step {step}: its input {directory} changed while it ran: the file {path!r} {what}",
+                    why=f"the step or another process wrote below {data.data_url}, where data is committed",
+                    next=f"write to ctx.output or ctx.work only; as to the input, {data.rebuild}",
+                )
 
 
 def _look(inputs: Mapping[str, InputData], root: str) -> dict[str, Files]:
@@ -176,14 +181,28 @@ def _check_sizes(directory: str, data: InputData, files: Files) -> None:
         )
 
 
-def _check_digests(directory: str, data: InputData, rows: list[tuple[str, int, str]], *, root: str) -> None:
+def _change(before: Files, now: Files) -> tuple[str, str] | None:
+    """The first file that was added, removed or written, and which of these."""
+    for path in sorted(before.keys() | now.keys()):
+        if path not in before:
+            return path, "was added"
+        if path not in now:
+            return path, "was removed"
+        if before[path]._replace(touched_ns=0) != now[path]._replace(touched_ns=0):
+            return path, "was written"
+    return None
+
+
+def _wrong_digest(data: InputData, rows: list[tuple[str, int, str]], *, root: str) -> tuple[str, str] | None:
+    """The first of these rows of the manifest whose file has other bytes, and what is wrong with it."""
     if not rows:
-        return
+        return None
     store, prefix = locate(data.data_url, root=root)
     items = [(f"{prefix}/{path}" if prefix else path, digest) for path, _, digest in rows]
     for (path, _, expected), digest in zip(rows, store.map(functools.partial(_digest, store), items), strict=True):
         if digest != expected:
-            raise _corrupt(directory, data, path, f"has digest {digest}, its record says {expected}")
+            return path, f"has digest {digest}, its record says {expected}"
+    return None
 
 
 def locate(data_url: str, *, root: str) -> tuple[Store, str]:

@@ -56,7 +56,7 @@ class LocalBackend:
             return self._stopped_before_start(task, control)
         try:
             invocation = prepare(task)
-        except GraphError as error:
+        except (GraphError, ConfigurationError) as error:
             return failure(error, usage=no_usage(), retryable=False)
         own = process_environment(task)
         worker, pump = self._take(own)

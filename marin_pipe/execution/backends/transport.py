@@ -20,7 +20,7 @@ from typing import Any
 
 from marin_pipe.execution.backends.base import Task
 from marin_pipe.execution.binding import Placeholder
-from marin_pipe.execution.errors import GraphError
+from marin_pipe.execution.errors import ConfigurationError, GraphError
 from marin_pipe.execution.handle import Step, StepPath
 from marin_pipe.execution.inputs import InputFile, InputFiles
 from marin_pipe.execution.resources import Resource
@@ -87,7 +87,7 @@ _DISPATCH: ChainMap[Any, Any] = ChainMap({Step: _reduce_step, StepPath: _reduce_
 
 
 def prepare(task: Task) -> Invocation:
-    """Pack a task. GraphError if an argument cannot travel to another process."""
+    """Pack a task. GraphError if an argument cannot travel to another process, ConfigurationError without a place."""
     step = task.step
     content = (
         dict(step.bound.arguments),
@@ -131,8 +131,19 @@ def prepare(task: Task) -> Invocation:
         work_mark=task.work_mark,
         source_files=dict(task.source_files),
         verify=task.verify,
-        cwd=os.getcwd(),
+        cwd=_working_directory(),
     )
+
+
+def _working_directory() -> str:
+    try:
+        return os.getcwd()
+    except FileNotFoundError:
+        raise ConfigurationError(
+            "the working directory of the launch was removed",
+            why="steps run in it, and relative paths are looked up there",
+            next="change to a directory that exists and run again",
+        ) from None
 
 
 def unpack(data: bytes) -> Content:

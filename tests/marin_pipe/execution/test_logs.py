@@ -147,12 +147,35 @@ def wait_for(condition: Callable[[], bool], what: str) -> None:
 
 def test_a_segment_is_closed_by_age(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(segments, "SEGMENT_AGE_S", 0.02)
+    monkeypatch.setattr(segments, "FIRST_AGES_S", ())
     log = LogWriter(store, "a", REDACTOR)
     log.write(b"early\n")
     wait_for(lambda: texts(store) == ["early"], "the first segment")
     log.write(b"later\n")
     wait_for(lambda: texts(store) == ["early", "later"], "the second segment")
     log.close()
+
+
+def test_who_follows_a_log_sees_its_beginning_early(store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    class Flusher:
+        def __init__(self) -> None:
+            self.ages: list[float] = []
+
+        def schedule(self, function: Callable[[], None], *, delay_s: float) -> None:
+            self.ages.append(delay_s)
+            function()
+
+        def cancel(self, function: Callable[[], None]) -> None: ...
+
+    flusher = Flusher()
+    monkeypatch.setattr(segments, "FLUSHER", flusher)
+    log = LogWriter(store, "a", REDACTOR)
+    for number in range(6):
+        # The first byte of a segment sets its time; this flusher writes it with that byte already.
+        log.write(b"%d\n" % number)
+    log.close()
+    assert flusher.ages == [1, 2, 5, 10, 10, 10]
+    assert texts(store) == ["0", "1", "2", "3", "4", "5"]
 
 
 class TestCap:

@@ -8,6 +8,8 @@ from launching import Launching
 from marin_storage import open_store
 from outputs import check_once, check_whole
 
+from marin_pipe.execution.run import INTERRUPT_GRACE_S
+
 
 def check_resumes(launching: Launching, attempt: str) -> None:
     """The next launch hands the checkpoint of the one that was stopped to the step, and commits what comes of it."""
@@ -34,12 +36,47 @@ def test_ctrl_c_ends_within_5_s_and_the_next_launch_resumes(launching: Launching
     check_resumes(launching, attempt)
 
 
-@pytest.mark.parametrize("backend", ["local", "inline"])
-def test_a_preempted_driver_says_so_and_the_next_launch_resumes(launching: Launching, backend: str) -> None:
+def test_a_second_ctrl_c_kills_at_once(launching: Launching) -> None:
+    events = launching.directory / "events"
+    # It hears the first one and goes on for a minute.
+    driver = launching.start("long", "--manner", "deafened", "--events", events)
+    launching.wait_for_line("ready")
+    driver.send(signal.SIGINT)
+    launching.wait_for_line("told")
+    began = time.monotonic()
+    driver.send(signal.SIGINT)
+    report = driver.end()
+    assert time.monotonic() - began < INTERRUPT_GRACE_S - 0.5
+    assert (report["exit_code"], report["steps"]["long"][0]) == (130, "interrupted"), report["output"]
+    said = [line for line in events.read_text().splitlines() if line.startswith("stopping")]
+    assert len(said) == 2
+    assert "again kills them" in said[0]
+    assert "killed" in said[1]
+
+
+def test_a_launch_under_nohup_outlives_its_terminal(launching: Launching) -> None:
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        driver = launching.start("long", "--manner", "polite")
+    finally:
+        signal.signal(signal.SIGHUP, before)
+    launching.wait_for_line("ready")
+    driver.send(signal.SIGHUP)
+    driver.send(signal.SIGINT)
+    # Had the first one counted, the launch would be preempted.
+    assert driver.end()["exit_code"] == 130
+
+
+@pytest.mark.parametrize(
+    ("backend", "number"), [("local", signal.SIGTERM), ("inline", signal.SIGTERM), ("local", signal.SIGHUP)]
+)
+def test_a_preempted_driver_says_so_and_the_next_launch_resumes(
+    launching: Launching, backend: str, number: signal.Signals
+) -> None:
     driver = launching.start("long", "--backend", backend)
     attempt = launching.wait_for_line("ready").split()[1]
     began = time.monotonic()
-    driver.send(signal.SIGTERM)
+    driver.send(number)
     report = driver.end()
     # The step saves its state and returns when it is asked, long before the grace is over.
     assert time.monotonic() - began < 15
