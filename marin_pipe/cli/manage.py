@@ -24,8 +24,8 @@ from marin_pipe.execution.secret import Redactor
 @click.pass_obj
 def label(app: App, *, name: str, step: str, move: bool) -> int:
     found = find(app, step)
-    seen = observe(app.store, found.directory)
-    number = found.commit or (seen.commit.number if seen.commit is not None else None)
+    current = observe(app.store, found.directory).served() if found.commit is None else None
+    number = found.commit or (current.number if current is not None else None)
     if number is None:
         raise MissingOutput(f"{found.directory} has no output to label", next="run it first")
     ensure_writable(app.store, STORE_FILE)
@@ -86,5 +86,5 @@ def unlock(app: App, *, step: str, owner: str) -> int:
     found = find(app, step)
     ensure_writable(app.store, STORE_FILE)
     lease = free_lease(app.store, found.directory, owner=owner)
-    print_line(f"{found.directory}: freed from {lease.host}, pid {lease.pid}")
+    print_line(f"{found.directory}: freed from {lease.holder}")
     return ExitCode.OK

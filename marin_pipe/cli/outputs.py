@@ -10,7 +10,8 @@ from marin_pipe.cli.output import human_duration, human_size, print_json, print_
 from marin_pipe.cli.select import find, matching_directories
 from marin_pipe.execution.errors import ExitCode, MissingOutput
 from marin_pipe.execution.finding import Found
-from marin_pipe.execution.inventory import Inventory, display_name
+from marin_pipe.execution.inventory import Inventory
+from marin_pipe.execution.layout import display_name
 from marin_pipe.execution.lineage import as_json as lineage_json
 from marin_pipe.execution.lineage import find_output, trace, tree
 from marin_pipe.execution.observe import data_directory
@@ -76,6 +77,8 @@ def data_url(app: App, found: Found) -> str:
     stored = Inventory(store=app.store).look([found.directory])[found.directory]
     commits = [c for c in stored.served if c.number == found.commit] if found.commit is not None else []
     commit = commits[0] if commits else stored.current
+    if stored.damage is not None:
+        raise stored.damage
     if commit is None or stored.current is None:
         raise MissingOutput(
             f"{found.directory} has no current output",

@@ -5,7 +5,7 @@ import fnmatch
 from marin_pipe.cli.context import App
 from marin_pipe.execution.finding import Found, find_step
 from marin_pipe.execution.history import step_directories
-from marin_pipe.execution.inventory import display_name
+from marin_pipe.execution.layout import display_name
 
 
 def find(app: App, text: str) -> Found:

@@ -13,8 +13,7 @@ from marin_pipe.cli.output import cut, human_duration, print_json, print_line, p
 from marin_pipe.cli.printable import printable
 from marin_pipe.cli.select import find, matching_directories
 from marin_pipe.execution.errors import ConfigurationError, ExitCode, MissingOutput
-from marin_pipe.execution.inventory import display_name
-from marin_pipe.execution.layout import STORE_FILE, attempt_directory
+from marin_pipe.execution.layout import STORE_FILE, attempt_directory, display_name
 from marin_pipe.execution.logs import LogLine, follow_log, read_log
 from marin_pipe.execution.observe import list_attempts, observe, read_ended, read_lease
 from marin_pipe.execution.owners import CANCEL_WAIT_S
@@ -172,7 +171,7 @@ def _attempt(store: Store, directory: str, wanted: str | None) -> tuple[str, str
         known = step_statuses(store, [directory])[0]
         if known.attempt is not None:
             return directory, known.attempt
-        commit = observe(store, directory).commit
+        commit = observe(store, directory).served()
         if isinstance(commit, Adopted):
             return commit.source_directory, commit.source_data.split("/")[-2]
         raise MissingOutput(

@@ -110,10 +110,9 @@ def adopt(
         raise ConfigurationError("an adoption needs a reason: it is shown in plans and records", next="add --reason")
     if source == target.directory:
         raise ConfigurationError(f"{source} cannot adopt its own output")
-    seen = observe(store, source)
-    if seen.commit is None:
+    commit = observe(store, source).served()
+    if commit is None:
         raise MissingOutput(f"{source} has no output to adopt", next="`marin-pipe ls` shows the outputs there are")
-    commit = seen.commit
     _check_whole(store, source, commit)
     _check_result(store, target, source, commit)
     current = observe(store, target.directory, key=target.record.key).commit
@@ -153,12 +152,12 @@ def undo_adoption(store: Store, directory: str, *, reason: str, times: LeaseTime
         Busy: somebody works on it.
     """
     with lease_for_commit(store, directory, times=times) as held:
-        seen = observe(store, directory)
-        if not isinstance(seen.commit, Adopted):
-            what = "serves an output of its own" if seen.commit is not None else "serves nothing"
+        current = observe(store, directory).served()
+        if not isinstance(current, Adopted):
+            what = "serves an output of its own" if current is not None else "serves nothing"
             raise ConfigurationError(
                 f"{directory} {what}: there is no adoption to undo",
-                next="`run --force STEP` replaces an output" if seen.commit is not None else "",
+                next="`run --force STEP` replaces an output" if current is not None else "",
             )
         withdrawn = Withdrawn(number=held.lease.commit, owner=held.lease.owner or "", reason=reason)
         _create(store, directory, withdrawn)
@@ -174,7 +173,7 @@ def lease_for_commit(store: Store, directory: str, *, times: LeaseTimes | None =
         got = acquire(store, directory, seen=got.observation, times=times or LeaseTimes())
     if isinstance(got, Taken):
         raise Busy(
-            f"{directory}: {got.lease.host}, pid {got.lease.pid} works on it",
+            f"{directory}: {got.lease.holder} works on it",
             next=f"wait, `cancel` it, or, if that process is gone, `unlock STEP --owner {got.lease.owner}`",
         )
     try:

@@ -6,16 +6,17 @@ import logging
 from contextlib import suppress
 from dataclasses import dataclass
 
-from marin_storage import AlreadyExists, NotFound, StorageError, Store
+from marin_storage import AlreadyExists, StorageError, Store
 
 from marin_pipe.execution import decide
 from marin_pipe.execution.backends.base import Completed
+from marin_pipe.execution.errors import RecordError
 from marin_pipe.execution.jobs import Committed, Job, Result, Superseded
 from marin_pipe.execution.layout import build_key_file, commit_key
 from marin_pipe.execution.lease import Held
 from marin_pipe.execution.manifest import size_problem, sizes_below
 from marin_pipe.execution.namesakes import first_party_modules
-from marin_pipe.execution.observe import Observation, data_directory, observe, read_commit
+from marin_pipe.execution.observe import Observation, data_directory, find_commit, observe, read_if_whole
 from marin_pipe.execution.records import (
     Adopted,
     BuildPointer,
@@ -28,8 +29,6 @@ from marin_pipe.execution.records import (
     Usage,
     Withdrawn,
     encode,
-    is_torn,
-    parse,
 )
 from marin_pipe.execution.secret import Redactor
 
@@ -161,17 +160,16 @@ class Commits:
 
 def find_build(store: Store, build_key: str) -> tuple[str, Built] | None:
     """The commit made under a build key and its step directory, if it is still there with all its files."""
-    try:
-        blob = store.read(build_key_file(build_key))
-    except NotFound:
+    pointer: BuildPointer | None = read_if_whole(store, BuildPointer, build_key_file(build_key))
+    if pointer is None:
         return None
-    if is_torn(blob.data):
-        return None
-    pointer: BuildPointer = parse(BuildPointer, blob.data, key=build_key_file(build_key))
     latest = observe(store, pointer.directory)
     if latest.commit is None or latest.highest < pointer.commit:
         return None
-    commit = read_commit(store, pointer.directory, pointer.commit)
+    commit = find_commit(store, pointer.directory, pointer.commit)
+    if isinstance(commit, RecordError):
+        logger.warning("%s. It is not adopted.", commit.what)
+        return None
     if isinstance(commit, Withdrawn) or commit.kind != "built" or commit.output_digest != pointer.output_digest:
         return None
     present = sizes_below(store, data_directory(pointer.directory, commit))

@@ -13,7 +13,7 @@ from marin_pipe.execution.namesakes import moved
 from marin_pipe.execution.records import FileEntry, InputUse, Served
 from marin_pipe.execution.source import Fingerprint, changed_parts
 
-Cause = Literal["new", "withdrawn", "input", "source", "forced"]
+Cause = Literal["new", "withdrawn", "damaged", "input", "source", "forced"]
 
 
 @dataclass(frozen=True, kw_only=True)

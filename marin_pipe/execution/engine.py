@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Literal
 from marin_pipe.execution import decide
 from marin_pipe.execution.backends.base import Control, StopReason
 from marin_pipe.execution.decide import Stale
-from marin_pipe.execution.errors import PipelineError
+from marin_pipe.execution.errors import PipelineError, RecordError
 from marin_pipe.execution.graph import Graph, Node
 from marin_pipe.execution.jobs import Committed, Job, Occupied, Result, Superseded, Unfinished
 from marin_pipe.execution.layout import attempt_directory
@@ -133,7 +133,7 @@ class Engine:
             if node not in demanded or node.step.options.pin is not None:
                 continue
             runs = self._must_run(node)
-            if runs and node not in self.selected.allowed:
+            if runs and (node not in self.selected.allowed or self._damage(node) is not None):
                 continue
             present = [i for i in node.inputs if runs or self.view.commit(i) is not None]
             if len(present) < len(node.inputs):
@@ -159,6 +159,10 @@ class Engine:
 
     def _must_run(self, node: Node) -> bool:
         return self.view.commit(node) is None or (node in self.selected.forced and not self._forced_done(node))
+
+    def _damage(self, node: Node) -> RecordError | None:
+        """Why the node's output can neither be served nor, without --force, replaced."""
+        return None if node in self.selected.forced else self.view.damage(node)
 
     def _forced_done(self, node: Node) -> bool:
         """Whether a commit newer than the one seen at launch exists."""
@@ -187,6 +191,9 @@ class Engine:
             self._serve(node, verdict.notes)
             return None
         must_run = self._must_run(node)
+        damage = self._damage(node)
+        if damage is not None:
+            raise damage
         if must_run:
             progress.why = "forced" if self.view.commit(node) is not None else self._reasons.missing(node)
         else:
@@ -402,7 +409,7 @@ class Engine:
 
     def _occupied(self, node: Node, progress: _Progress, result: Occupied) -> None:
         lease = result.taken.lease
-        owner = f"{lease.host}, pid {lease.pid}"
+        owner = lease.holder
         if self.settings.no_wait:
             self.busy.append(node.name)
             self._block(node, f"{owner} works on it (--no-wait)")

@@ -10,9 +10,9 @@ from marin_storage import Store
 from marin_pipe.execution.errors import ConfigurationError, MissingOutput
 from marin_pipe.execution.graph import Graph, Node
 from marin_pipe.execution.history import History, step_directories
-from marin_pipe.execution.inventory import directory_of, display_name
+from marin_pipe.execution.inventory import directory_of
 from marin_pipe.execution.labels import label_problem, read_label
-from marin_pipe.execution.layout import KEY_DIGITS, STEP_DIRECTORY, commit_number, name_problem
+from marin_pipe.execution.layout import KEY_DIGITS, STEP_DIRECTORY, commit_number, display_name, name_problem
 
 _KEY = re.compile(r"[0-9a-f]{4,64}\Z")
 _SHOWN = 8

@@ -28,6 +28,7 @@ from typing import Literal
 
 from marin_storage import AlreadyExists, Conflict, Entry, NotFound, Store
 
+from marin_pipe.execution.errors import RecordError
 from marin_pipe.execution.inventory import Inventory, Stored
 from marin_pipe.execution.layout import (
     GC_FILE,
@@ -149,10 +150,13 @@ class _Collection:
             self.now = self._announce()
         inventory = Inventory(store=self.store)
         stored = inventory.everything()
+        damaged = _damaged(stored)
         launches = divide_launches(
             self.store, keep_runs=self.policy.keep_runs, older_than_s=self.policy.older_than_s, now=self.now
         )
-        kept = self._kept(stored, launches)
+        kept = self._kept(stored, launches, damaged)
+        _refuse(damaged)
+        _refuse_unreadable(inventory.unreadable, kept)
         unreachable = [s for directory, s in stored.items() if directory not in kept and _holds_something(s)]
         outputs = self._output_removals(unreachable)
         leftovers = self._leftovers([s for d, s in stored.items() if d in kept])
@@ -176,16 +180,19 @@ class _Collection:
         self.store.write(GC_FILE, json.dumps(body).encode())
         return self.store.stat(GC_FILE).modified
 
-    def _kept(self, stored: Mapping[str, Stored], launches: Launches) -> dict[str, str]:
-        """Directories that must stay, with the reason."""
-        roots = {**named_by_labels(self.store), **named_by_launches(self.store, launches.kept)}
+    def _kept(self, stored: Mapping[str, Stored], launches: Launches, damaged: list[RecordError]) -> dict[str, str]:
+        """Directories that must stay, with the reason; adds to `damaged` what is wrong with labels and launches."""
+        roots = {
+            **named_by_labels(self.store, damaged=damaged),
+            **named_by_launches(self.store, launches.kept, damaged=damaged),
+        }
         for directory, s in stored.items():
             if directory not in roots and self.now - _touched(s) < self.policy.older_than_s:
                 roots[directory] = "it is young"
         kept = reach(self.store, stored, roots)
         rest = [s for directory, s in stored.items() if directory not in kept]
         live = live_leases(self.store, rest, now=self.now)
-        return reach(self.store, stored, {**kept, **{d: f"{o.host}, pid {o.pid} works on it" for d, o in live.items()}})
+        return reach(self.store, stored, {**kept, **{d: f"{o.holder} works on it" for d, o in live.items()}})
 
     # --- outputs ------------------------------------------------------------------------------------------------------
 
@@ -247,7 +254,7 @@ class _Collection:
         expired = abandoned(self.store, stored.directory, now=self.now) if seen.has_lease else None
         got = acquire(self.store, stored.directory, seen=seen, times=self.times, expired=expired)
         if isinstance(got, Taken):
-            self.left.append(Left(directory=stored.directory, why=f"{got.lease.host}, pid {got.lease.pid} works on it"))
+            self.left.append(Left(directory=stored.directory, why=f"{got.lease.holder} works on it"))
             return None
         if isinstance(got, Newer):
             self.left.append(Left(directory=stored.directory, why="somebody committed meanwhile"))
@@ -273,8 +280,8 @@ class _Collection:
                 pointer: BuildPointer = parse(BuildPointer, blob.data, key=key)
                 if pointer.directory == stored.directory and pointer.commit <= stored.highest:
                     self.store.delete(key, version=blob.version)
-            except (NotFound, Conflict):
-                continue  # another build took its place
+            except (NotFound, Conflict, RecordError):
+                continue  # another build took its place, or it leads nowhere
 
     def _reached_meanwhile(
         self, inventory: Inventory, doomed: Mapping[str, _Doomed], before: Launches
@@ -283,7 +290,13 @@ class _Collection:
         stored = inventory.everything()
         expired = {entry.key for entry in before.expired}
         keys = [entry.key for entry in launch_records(self.store) if entry.key not in expired]
-        roots = {**named_by_labels(self.store), **named_by_launches(self.store, keys)}
+        damaged = _damaged(stored)
+        roots = {
+            **named_by_labels(self.store, damaged=damaged),
+            **named_by_launches(self.store, keys, damaged=damaged),
+        }
+        if damaged:
+            return dict.fromkeys(doomed, f"{damaged[0].what}, and nobody knows what it names")
         for directory, s in stored.items():
             if directory not in doomed and s.current is not None:
                 roots.setdefault(directory, "it is an output that stays")
@@ -390,6 +403,33 @@ class _Collection:
             group = [removal for removal in group if removal not in risky]
         self.store.map(lambda removal: self.store.delete_tree(removal.key), group)
         return group
+
+
+def _damaged(stored: Mapping[str, Stored]) -> list[RecordError]:
+    return [error for s in stored.values() for _, error in sorted(s.damaged.items())]
+
+
+def _refuse(damaged: list[RecordError]) -> None:
+    """RecordError that names every record that cannot be read: what it names must not be collected."""
+    if not damaged:
+        return
+    raise RecordError(
+        "nothing is collected, since records cannot be read: " + "; ".join(error.what for error in damaged),
+        why="each may name outputs that must be kept",
+        next="restore them; or rebuild or label anew what is still needed, then move the damaged files out of the root",
+    )
+
+
+def _refuse_unreadable(unreadable: Iterable[str], kept: Iterable[str]) -> None:
+    """RecordError if something that must be kept lies where this identity may not look; others are not ours."""
+    for prefix in unreadable:
+        inside = next((directory for directory in kept if directory.startswith(f"{prefix}/")), None)
+        if inside is not None:
+            raise RecordError(
+                f"nothing is collected, since {prefix} may not be read, where {inside} lies",
+                why="its records may name outputs that must be kept",
+                next="collect as a user who may read it",
+            )
 
 
 def _holds_something(stored: Stored) -> bool:

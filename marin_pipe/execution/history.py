@@ -1,30 +1,44 @@
 """Earlier outputs: finding them under a root, and the nearest one to a step that has none."""
 
+import logging
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any
 
-from marin_storage import Store
+from marin_storage import Listing, PermissionDenied, Store
 
 from marin_pipe.execution.difference import Change, difference
 from marin_pipe.execution.handle import Step
-from marin_pipe.execution.layout import PROJECT, STEP_DIRECTORY
+from marin_pipe.execution.layout import PROJECT, STEP_DIRECTORY, is_name_part
 from marin_pipe.execution.observe import NOTHING, Observation, observe
 from marin_pipe.execution.records import Served
+
+logger = logging.getLogger(__name__)
 
 NEAREST_LIMIT = 64
 """Earlier outputs of one name that are compared: each costs two requests."""
 
 
-def step_directories(store: Store, *, below: str = "") -> list[str]:
-    """Every step directory under a root, sorted. Never looks inside one."""
+def step_directories(store: Store, *, below: str = "", unreadable: list[str] | None = None) -> list[str]:
+    """Every step directory under a root, sorted. Never looks inside one.
+
+    What else lies there does not matter, nor do directories that this identity may not look into: a warning names
+    them.
+
+    Args:
+        unreadable: gets those directories.
+    """
     found: list[str] = []
     level = [below]
     while level:
-        listings = store.map(store.list_directory, level)
+        listings = store.map(lambda directory: _listing(store, directory), level)
         deeper = []
         for prefix, listing in zip(level, listings, strict=True):
-            for name in listing.directories:
+            if listing is None:
+                if unreadable is not None:
+                    unreadable.append(prefix)
+                continue
+            for name in filter(is_name_part, listing.directories):
                 path = f"{prefix}/{name}" if prefix else name
                 if STEP_DIRECTORY.match(name):
                     found.append(path)
@@ -32,6 +46,16 @@ def step_directories(store: Store, *, below: str = "") -> list[str]:
                     deeper.append(path)
         level = deeper
     return sorted(found)
+
+
+def _listing(store: Store, directory: str) -> Listing | None:
+    try:
+        return store.list_directory(directory)
+    except PermissionDenied as error:
+        if not directory:
+            raise
+        logger.warning("what lies below %s is left out: %s", directory, error)
+        return None
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -66,15 +90,23 @@ class History:
 
     def observe(self, directory: str) -> Observation:
         if directory not in self._seen:
-            self._seen[directory] = observe(self.store, directory)
+            self._seen[directory] = self._look(directory)
         return self._seen[directory]
+
+    def _look(self, directory: str) -> Observation:
+        try:
+            return observe(self.store, directory)
+        except PermissionDenied as error:
+            # Somebody else's output: it is only compared with.
+            logger.warning("%s is left out: %s", directory, error)
+            return NOTHING
 
     def nearest(self, step: Step[Any]) -> Earlier | None:
         """The committed output of the same name with the fewest differences; the later built of two equally near."""
         found: list[tuple[int, float, Earlier]] = []
         candidates = [d for d in self.outputs(step.name) if d != step.directory][:NEAREST_LIMIT]
         missing = [directory for directory in candidates if directory not in self._seen]
-        self._seen.update(zip(missing, self.store.map(lambda d: observe(self.store, d), missing), strict=True))
+        self._seen.update(zip(missing, self.store.map(self._look, missing), strict=True))
         for directory in candidates:
             commit = self._seen.get(directory, NOTHING).commit
             if commit is None:

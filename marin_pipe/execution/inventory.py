@@ -6,9 +6,10 @@ from dataclasses import dataclass, field
 
 from marin_storage import Store
 
+from marin_pipe.execution.errors import RecordError
 from marin_pipe.execution.history import step_directories
-from marin_pipe.execution.layout import STEP_DIRECTORY, commit_number
-from marin_pipe.execution.observe import read_commit
+from marin_pipe.execution.layout import STEP_DIRECTORY, commit_number, display_name
+from marin_pipe.execution.observe import commit_numbers, find_commit, read_commit
 from marin_pipe.execution.records import Adopted, Commit, InputUse, Served, Withdrawn
 
 
@@ -18,6 +19,9 @@ class Stored:
 
     directory: str
     commits: Mapping[int, Commit]
+    """Those whose records can be read."""
+    damaged: Mapping[int, RecordError]
+    """What is wrong with the others."""
     committed: Mapping[int, float]
     """When each commit was written."""
     lease_beat: float | None
@@ -31,26 +35,23 @@ class Stored:
 
     @property
     def highest(self) -> int:
-        return max(self.commits, default=0)
+        return max((*self.commits, *self.damaged), default=0)
 
     @property
     def current(self) -> Served | None:
-        """The highest commit if it serves data."""
+        """The highest commit if it serves data. None if its record is damaged, see `damage`."""
         commit = self.commits.get(self.highest)
         return None if commit is None or isinstance(commit, Withdrawn) else commit
+
+    @property
+    def damage(self) -> RecordError | None:
+        """What is wrong with the highest commit's record, if it cannot be read."""
+        return self.damaged.get(self.highest)
 
     @property
     def served(self) -> list[Served]:
         """Every commit that serves or once served data, oldest first."""
         return [commit for _, commit in sorted(self.commits.items()) if not isinstance(commit, Withdrawn)]
-
-
-def display_name(directory: str) -> str:
-    """The step's name in `<name>-<key16>`."""
-    parent, _, last = directory.rpartition("/")
-    match = STEP_DIRECTORY.match(last)
-    name = match["name"] if match is not None else last
-    return f"{parent}/{name}" if parent else name
 
 
 def input_directory(store: Store, use: InputUse) -> str | None:
@@ -92,11 +93,13 @@ class Inventory:
     """Looks at step directories, many at a time. Commits are immutable, so each is read once."""
 
     store: Store
+    unreadable: list[str] = field(default_factory=list)
+    """Directories that this identity may not look into, found by `everything`."""
     _commits: dict[tuple[str, int], Commit] = field(default_factory=dict)
 
     def everything(self, *, below: str = "") -> dict[str, Stored]:
         """Every step directory under the root, by directory, sorted."""
-        return self.look(step_directories(self.store, below=below))
+        return self.look(step_directories(self.store, below=below, unreadable=self.unreadable))
 
     def look(self, directories: Iterable[str]) -> dict[str, Stored]:
         """The named step directories as they are now: a listing each, and their commits if they are new."""
@@ -105,14 +108,21 @@ class Inventory:
         return dict(zip(names, stored, strict=True))
 
     def commit(self, directory: str, number: int) -> Commit:
-        """One commit; NotFound if there is none."""
+        """One commit; NotFound if there is none, RecordError if its record is damaged."""
         known = self._commits.get((directory, number))
         if known is None:
             known = self._commits[directory, number] = read_commit(self.store, directory, number)
         return known
 
+    def _find(self, directory: str, number: int) -> Commit | RecordError:
+        known = self._commits.get((directory, number)) or find_commit(self.store, directory, number)
+        if not isinstance(known, RecordError):
+            self._commits[directory, number] = known
+        return known
+
     def _look(self, directory: str) -> Stored:
         listing = self.store.list_directory(directory)
+        found = {number: self._find(directory, number) for number in sorted(commit_numbers(listing))}
         committed: dict[int, float] = {}
         lease_beat = None
         for entry in listing.files:
@@ -124,7 +134,8 @@ class Inventory:
                 lease_beat = entry.modified
         return Stored(
             directory=directory,
-            commits={number: self.commit(directory, number) for number in sorted(committed)},
+            commits={number: commit for number, commit in found.items() if not isinstance(commit, RecordError)},
+            damaged={number: error for number, error in found.items() if isinstance(error, RecordError)},
             committed=committed,
             lease_beat=lease_beat,
             has_attempts="attempts" in listing.directories,

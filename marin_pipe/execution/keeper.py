@@ -10,7 +10,6 @@ from dataclasses import dataclass
 from marin_storage import Conflict, StorageError, Store
 
 from marin_pipe.execution import lease as leases
-from marin_pipe.execution.errors import RecordError
 from marin_pipe.execution.lease import Held, LeaseTimes, boottime
 
 logger = logging.getLogger(__name__)
@@ -81,7 +80,7 @@ class Holding:
             except Conflict as error:
                 self.lose(f"another owner took it: {error}")
                 return
-            except (StorageError, RecordError) as error:
+            except StorageError as error:
                 # Not lost yet: the next beat comes soon, and the keeper watches the deadline.
                 logger.warning("heartbeat of %s failed, trying again: %s", self._held.directory, error)
                 self._keeper.soon(self)

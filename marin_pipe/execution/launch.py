@@ -2,7 +2,6 @@
 
 import secrets
 import time
-from collections.abc import Mapping
 from typing import Any
 
 from marin_storage import NotFound, Store
@@ -66,9 +65,3 @@ def last_collection(store: Store) -> bytes:
         return store.read(GC_FILE).data
     except NotFound:
         return b""
-
-
-def is_latest(store: Store, experiment: str, targets: Mapping[str, str]) -> bool:
-    """Whether the newest launch on record asked for exactly these outputs."""
-    runs = list_launches(store, experiment)
-    return bool(runs) and read_launch(store, experiment, runs[0]).targets == dict(targets)

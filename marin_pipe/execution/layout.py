@@ -41,6 +41,19 @@ def step_directory(name: str, key: str) -> str:
     return f"{name}-{key[:KEY_DIGITS]}"
 
 
+def display_name(directory: str) -> str:
+    """The step's name in `<name>-<key16>`."""
+    parent, _, last = directory.rpartition("/")
+    match = STEP_DIRECTORY.match(last)
+    name = match["name"] if match is not None else last
+    return f"{parent}/{name}" if parent else name
+
+
+def is_name_part(text: str) -> bool:
+    """Whether a directory's name can be part of a step's name, or a step directory: others are none of ours."""
+    return _SEGMENT.match(text) is not None
+
+
 def is_pin_address(directory: str) -> bool:
     """Whether a record's input was read through a pin: step directories are relative to their root."""
     return "://" in directory or os.path.isabs(directory)

@@ -3,6 +3,7 @@ create-if-absent does. No wall clock is read: liveness is judged by watching the
 """
 
 import functools
+import logging
 import os
 import socket
 import time
@@ -12,8 +13,10 @@ from pathlib import Path
 from marin_storage import AlreadyExists, Conflict, Store
 
 from marin_pipe.execution.layout import attempt_name, lease_key, new_nonce
-from marin_pipe.execution.observe import Observation, newest_epoch, observe, read_lease
+from marin_pipe.execution.observe import UNREADABLE, Observation, newest_epoch, observe, read_lease
 from marin_pipe.execution.records import Lease, encode
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -172,6 +175,8 @@ def acquire(
         confirmed_s = boottime()
         try:
             version = store.replace(lease_key(directory), encode(lease), version=version)
+            if current.owner == UNREADABLE:
+                logger.warning("%s was damaged, and did not change for a while: taken over", lease_key(directory))
             return Held(directory=directory, lease=lease, version=version, confirmed_s=confirmed_s)
         except Conflict:
             continue

@@ -7,7 +7,8 @@ from typing import Any, Literal
 from marin_storage import NotFound, Store
 
 from marin_pipe.execution.errors import MissingOutput
-from marin_pipe.execution.inventory import Inventory, Stored, directory_of, display_name, key_below
+from marin_pipe.execution.inventory import Inventory, Stored, directory_of, key_below
+from marin_pipe.execution.layout import display_name
 from marin_pipe.execution.observe import data_directory
 from marin_pipe.execution.records import Adopted, FileUse, InputUse, Served, Withdrawn
 
@@ -107,7 +108,7 @@ def trace(store: Store, output: Output, *, file: str | None = None) -> Lineage:
     for reached in downstream:
         stored = everything.get(reached.directory)
         if stored is not None and stored.highest > reached.commit:
-            kind = "withdrawn" if stored.current is None else "superseded"
+            kind = "superseded" if stored.current is not None else "damaged" if stored.damage else "withdrawn"
             notes.setdefault(reached, f"{kind} by commit {stored.highest}")
     return Lineage(output=output, file=file, upstream=upstream, downstream=downstream, files=files, notes=notes)
 

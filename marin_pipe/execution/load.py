@@ -32,16 +32,16 @@ def load_step(step: Step[Any], *, root: str | os.PathLike[str] | None) -> Any:
         commit, data = resolve_pin(step, step.options.pin)
     else:
         store = open_store(resolve_root(root))
-        seen = observe(store, step.directory, key=step.key)
-        if seen.commit is None:
+        current = observe(store, step.directory, key=step.key).served()
+        if current is None:
             raise MissingOutput(
                 f"step {step.name} has no output in {store.url}",
                 why=f"{step.directory} holds no commit",
                 next="run it first",
             )
-        if decide.has_moved(step, seen.commit):
-            decide.check_function(step, seen.commit, source=fingerprint((step.function.fn, *step.bound.functions)))
-        commit, data = seen.commit, join_url(store.url, data_directory(step.directory, seen.commit))
+        if decide.has_moved(step, current):
+            decide.check_function(step, current, source=fingerprint((step.function.fn, *step.bound.functions)))
+        commit, data = current, join_url(store.url, data_directory(step.directory, current))
     where = f"{step.directory}, commit {commit.number}"
     annotation = step.function.hints.get("return")
     return revive(commit.record.result, annotation, data_url=data, where=where, step=step.name)

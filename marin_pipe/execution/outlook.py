@@ -29,7 +29,7 @@ class Outlook:
     moving: tuple[Node, ...] = ()
     """Inputs whose bytes are not known yet."""
     blocked_by: Node | None = None
-    """The input that is blocked; None if the step itself is not selected."""
+    """The input that is blocked; None if the step itself is not selected, or the record of its output is damaged."""
     needed_if: Node | None = None
     """Set if only this step, whose fate depends, needs it."""
 
@@ -80,7 +80,7 @@ class _Foresight:
 
     def _inputs_needed(self, node: Node, outlook: Outlook | None, *, conditional: bool) -> Iterable[Node]:
         if self._must_run(node):
-            return node.inputs if node in self._selected.allowed else ()
+            return node.inputs if node in self._selected.allowed and not self._is_damaged(node) else ()
         fate = outlook.fate if outlook is not None else Fate.SERVED
         if fate is Fate.RUNS or (fate is Fate.DEPENDS and conditional):
             return node.inputs
@@ -89,9 +89,14 @@ class _Foresight:
     def _must_run(self, node: Node) -> bool:
         return self._view.commit(node) is None or node in self._selected.forced
 
+    def _is_damaged(self, node: Node) -> bool:
+        return node not in self._selected.forced and self._view.damage(node) is not None
+
     def outlook(self, node: Node, outlooks: dict[Node, Outlook]) -> Outlook:
         if node.step.options.pin is not None:
             return Outlook(fate=Fate.SERVED, verdict=self._view.assess(node, ()))
+        if self._is_damaged(node):
+            return Outlook(fate=Fate.BLOCKED, verdict=self._view.assess(node, ()))
         inputs = [i for i in node.inputs if i in outlooks]
         moving = tuple(i for i in inputs if outlooks[i].fate in (Fate.RUNS, Fate.DEPENDS))
         blocking = [i for i in inputs if outlooks[i].fate is Fate.BLOCKED]
@@ -106,10 +111,10 @@ class _Foresight:
                 return Outlook(fate=Fate.SERVED, verdict=verdict)
         elif self._view.commit(node) is None:
             verdict = self._view.assess(node, ())
-        if node not in self._selected.allowed:
-            return Outlook(fate=Fate.BLOCKED, verdict=verdict, moving=moving)
         if isinstance(verdict, Current):
             return Outlook(fate=Fate.DEPENDS, verdict=verdict, moving=moving)
+        if node not in self._selected.allowed:
+            return Outlook(fate=Fate.BLOCKED, verdict=verdict, moving=moving)
         if blocking:
             return Outlook(fate=Fate.BLOCKED, verdict=verdict, blocked_by=blocking[0])
         return Outlook(fate=Fate.RUNS, verdict=verdict, moving=moving)

@@ -1,5 +1,6 @@
 """The outputs under a root: what each is, who made it, and who uses it."""
 
+import logging
 from collections.abc import Iterable
 from dataclasses import dataclass
 
@@ -8,6 +9,8 @@ from marin_storage import Store
 from marin_pipe.execution.inventory import Stored, sources
 from marin_pipe.execution.labels import list_labels
 from marin_pipe.execution.records import Adopted
+
+logger = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -35,6 +38,10 @@ class Output:
 
 def list_outputs(store: Store, everything: Iterable[Stored]) -> list[Output]:
     """The current outputs among `everything`, which must be the whole root for `users` to be complete."""
+    everything = list(everything)
+    for stored in everything:
+        for error in stored.damaged.values():
+            logger.warning("%s. It is left out: %s", error.what, error.next)
     current = [(stored, stored.current) for stored in everything]
     users: dict[str, set[str]] = {}
     for stored, commit in current:

@@ -35,7 +35,7 @@ def resolve_pin(step: Step[object], pin: Pin) -> tuple[Served, str]:
 
 def _output(step: Step[object], pin: Pin, base: str, last: str) -> tuple[Served, str]:
     store = open_store(base)
-    commit = observe(store, last).commit
+    commit = observe(store, last).served()
     if commit is None:
         raise ConfigurationError(
             f"step {step.name} is pinned to {pin.url}, which has no commit to serve",

@@ -116,10 +116,14 @@ class Planner:
             return self._make(node, "cached", "", path=self.view.data_url(node))
         if outlook.blocked_by is not None:
             return self._make(node, "blocked", f"because of {outlook.blocked_by.shown}")
+        damage = self.view.damage(node)
+        if damage is not None and outlook.fate is Fate.BLOCKED:
+            return self._make(node, "blocked", f"damaged record: {damage.what}; {damage.next}")
         why = self._why(node, outlook)
         if outlook.needed_if is not None:
             why = f"only if {outlook.needed_if.shown} runs: {why}"
-        if outlook.fate is Fate.BLOCKED:
+        # One whose fate depends is served all the same if its inputs come out equal, so what follows is not blocked.
+        if outlook.fate is Fate.BLOCKED or node not in self.selected.allowed:
             return self._make(node, "blocked", f"not selected to run ({why})")
         return self._pending(node, outlook, why)
 
@@ -155,8 +159,7 @@ class Planner:
         if seen.has_lease:
             present = read_lease(self._store, node.directory)
             if present is not None and present[0].owner is not None and not owner_is_dead(present[0]):
-                lease = present[0]
-                return self._make(node, "wait", f"{lease.host}, pid {lease.pid} works on it")
+                return self._make(node, "wait", f"{present[0].holder} works on it")
         if outlook.fate is Fate.RUNS:
             source = self._adoptable(node, outlook)
             if source is not None:

@@ -4,12 +4,14 @@ Reachability is a matter of step directories, not of single commits: of a direct
 its data, because a launch in progress reads the commits it resolved at its start.
 """
 
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from marin_storage import Entry, Store
 
-from marin_pipe.execution.inventory import Stored, directory_of, sources
+from marin_pipe.execution.errors import RecordError
+from marin_pipe.execution.inventory import Stored, directory_of, key_below, sources
 from marin_pipe.execution.labels import list_labels
 from marin_pipe.execution.layout import PROJECT, lease_key
 from marin_pipe.execution.lease import owner_is_dead
@@ -30,7 +32,7 @@ class Launches:
 
 def launch_records(store: Store) -> list[Entry]:
     """The launch records of all experiments."""
-    return store.list_files(f"{PROJECT}/experiments")
+    return [entry for entry in store.list_files(f"{PROJECT}/experiments") if entry.key.endswith(".json")]
 
 
 def divide_launches(store: Store, *, keep_runs: int, older_than_s: float, now: float) -> Launches:
@@ -53,12 +55,20 @@ def divide_launches(store: Store, *, keep_runs: int, older_than_s: float, now: f
     return Launches(kept=tuple(kept), expired=tuple(expired))
 
 
-def named_by_launches(store: Store, keys: Iterable[str]) -> dict[str, str]:
-    """Directories that launch records name, each with the launch as the reason."""
+def named_by_launches(store: Store, keys: Iterable[str], *, damaged: list[RecordError]) -> dict[str, str]:
+    """Directories that launch records name, each with the launch as the reason.
+
+    Args:
+        damaged: gets what is wrong with the records that cannot be read.
+    """
     reasons: dict[str, str] = {}
     keys = list(keys)
     for key, blob in zip(keys, store.read_many(keys), strict=True):
-        launch: Launch = parse(Launch, blob.data, key=key)
+        try:
+            launch: Launch = parse(Launch, blob.data, key=key)
+        except RecordError as error:
+            damaged.append(error)
+            continue
         why = f"launch {launch.run} of {launch.experiment}"
         for step in launch.steps:
             for directory in (step.directory, *step.inputs):
@@ -69,9 +79,13 @@ def named_by_launches(store: Store, keys: Iterable[str]) -> dict[str, str]:
     return reasons
 
 
-def named_by_labels(store: Store) -> dict[str, str]:
-    """Directories that labels name."""
-    return {label.directory: f"label {label.label}" for label in list_labels(store)}
+def named_by_labels(store: Store, *, damaged: list[RecordError]) -> dict[str, str]:
+    """Directories that labels name.
+
+    Args:
+        damaged: gets what is wrong with the labels that cannot be read.
+    """
+    return {label.directory: f"label {label.label}" for label in list_labels(store, damaged=damaged)}
 
 
 def live_leases(store: Store, stored: Iterable[Stored], *, now: float) -> dict[str, Lease]:
@@ -93,6 +107,12 @@ def abandoned(store: Store, directory: str, *, now: float) -> str | None:
     return present[1]
 
 
+def _listed_as(store: Store, directory: str) -> str | None:
+    """The name under which a directory is listed that a link on the way leads to: a listing has each once."""
+    local = store.local_path(directory)
+    return key_below(store, os.path.realpath(local)) if local is not None and local.exists() else None
+
+
 def reach(store: Store, stored: Mapping[str, Stored], roots: Mapping[str, str]) -> dict[str, str]:
     """Everything that `roots` reach through recorded inputs and adoptions, themselves included, with the reason.
 
@@ -105,6 +125,10 @@ def reach(store: Store, stored: Mapping[str, Stored], roots: Mapping[str, str]) 
         directory = stack.pop()
         here = stored.get(directory)
         if here is None:
+            listed = _listed_as(store, directory)
+            if listed is not None and listed in stored and listed not in kept:
+                kept[listed] = kept[directory]
+                stack.append(listed)
             continue
         for commit in here.served:
             for source in sources(store, commit):

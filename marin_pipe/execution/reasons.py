@@ -39,7 +39,7 @@ class Reasons:
         if ended is not None:
             return ended
         verdict = self.view.assess(node, ())
-        if isinstance(verdict, Stale) and verdict.cause == "withdrawn":
+        if isinstance(verdict, Stale) and verdict.cause in ("withdrawn", "damaged"):
             return verdict.why
         earlier = self.earlier(node)
         if earlier is None:
@@ -59,7 +59,7 @@ class Reasons:
     def last_end(self, node: Node) -> str | None:
         """How the newest try of a step without a commit ended; None if there was none."""
         seen = self.view.observations[node]
-        if not seen.has_attempts or seen.commit is not None or seen.withdrawn is not None:
+        if not seen.has_attempts or seen.highest:
             return None
         attempts = list_attempts(self.view.store, node.directory)
         if not attempts:

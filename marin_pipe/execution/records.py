@@ -36,6 +36,11 @@ class Lease(Model):
     cancel: str | None = None
     """Who asked the owner to stop, and why; None if nobody did."""
 
+    @property
+    def holder(self) -> str:
+        """The owner in words."""
+        return f"{self.host}, pid {self.pid}" if self.host else "an unknown owner (lease.json is damaged)"
+
 
 class FileEntry(Model):
     """One data file of a manifest: path relative to the data directory."""
@@ -287,8 +292,8 @@ def is_torn(data: bytes) -> bool:
     return not data.strip(b"\0")
 
 
-def parse(kind: Any, data: bytes, *, key: str) -> Any:
-    """Validate stored bytes as `kind`; `RecordError` names the object and the field."""
+def parse(kind: Any, data: bytes, *, key: str, fix: str = "restore it, or move it out of the root") -> Any:
+    """Validate stored bytes as `kind`; `RecordError` names the object and the field, and says how to go on."""
     adapter = _adapters.get(kind)
     if adapter is None:
         adapter = _adapters[kind] = TypeAdapter(kind)
@@ -300,5 +305,5 @@ def parse(kind: Any, data: bytes, *, key: str) -> Any:
         raise RecordError(
             f"{key}: the stored record does not validate: {field}: {first['msg']}",
             why="it was written by another version of marin_pipe, or changed after it was written",
-            next="run `marin-pipe verify` for this output, or rebuild it with `run --force STEP`",
+            next=fix,
         ) from error

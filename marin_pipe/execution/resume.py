@@ -6,12 +6,12 @@ it with the seed (function, arguments and input bytes) and with the sources that
 
 from dataclasses import dataclass
 
-from marin_storage import NotFound, Store
+from marin_storage import Store
 
 from marin_pipe.execution.handle import SourcePolicy
 from marin_pipe.execution.layout import attempt_epoch, work_directory, work_mark_file
-from marin_pipe.execution.observe import list_work
-from marin_pipe.execution.records import Served, WorkMark, is_torn, parse
+from marin_pipe.execution.observe import list_work, read_if_whole
+from marin_pipe.execution.records import Served, WorkMark
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -47,20 +47,9 @@ def find_resumable(
     for name in reversed(list_work(store, directory)):
         if attempt_epoch(name) <= after_epoch:
             break
-        mark = _read_mark(store, work_mark_file(directory, name))
+        mark: WorkMark | None = read_if_whole(store, WorkMark, work_mark_file(directory, name))
         if mark is None or mark.seed != seed or (policy == "rerun" and set(mark.sources) != {source}):
             continue
         directories.append(work_directory(directory, name))
         sources.update(mark.sources)
     return Resumable(directories=tuple(directories), sources=tuple(sorted(sources)))
-
-
-def _read_mark(store: Store, key: str) -> WorkMark | None:
-    try:
-        blob = store.read(key)
-    except NotFound:
-        return None
-    if is_torn(blob.data):
-        return None
-    mark: WorkMark = parse(WorkMark, blob.data, key=key)
-    return mark

@@ -5,23 +5,30 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from marin_storage import NotFound, Store
+from marin_storage import Store
 
 from marin_pipe.execution.graph import Graph
-from marin_pipe.execution.inventory import display_name
-from marin_pipe.execution.layout import attempt_directory, attempt_name, lease_key
+from marin_pipe.execution.layout import attempt_directory, attempt_name, display_name, lease_key
 from marin_pipe.execution.lease import owner_is_dead
-from marin_pipe.execution.observe import Observation, list_attempts, observe, read_ended, read_lease
-from marin_pipe.execution.records import Ended, Lease, Progress, parse
+from marin_pipe.execution.observe import (
+    UNREADABLE,
+    Observation,
+    list_attempts,
+    observe,
+    read_ended,
+    read_if_whole,
+    read_lease,
+)
+from marin_pipe.execution.records import Ended, Lease, Progress
 
-State = Literal["SUCCEEDED", "RUNNING", "FAILED", "INTERRUPTED", "PREEMPTED", "LOST", "ABSENT", "BLOCKED"]
+State = Literal["SUCCEEDED", "RUNNING", "FAILED", "INTERRUPTED", "PREEMPTED", "LOST", "DAMAGED", "ABSENT", "BLOCKED"]
 _BY_OUTCOME: Mapping[str, State] = {
     "failed": "FAILED",
     "interrupted": "INTERRUPTED",
     "preempted": "PREEMPTED",
     "lost": "LOST",
 }
-_BLOCKING = ("FAILED", "INTERRUPTED", "PREEMPTED", "LOST", "BLOCKED")
+_BLOCKING = ("FAILED", "INTERRUPTED", "PREEMPTED", "LOST", "DAMAGED", "BLOCKED")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -62,7 +69,7 @@ def graph_statuses(store: Store, graph: Graph) -> dict[str, StepStatus]:
         mine = known[node.directory]
         if node.step.options.pin is not None:
             known[node.directory] = replace(mine, state="SUCCEEDED", note=f"pinned to {node.step.options.pin.url}")
-        elif mine.state not in ("SUCCEEDED", "RUNNING"):
+        elif mine.state not in ("SUCCEEDED", "RUNNING", "DAMAGED"):
             cause = next((i for i in node.inputs if known[i.directory].state in _BLOCKING), None)
             if cause is not None:
                 known[node.directory] = replace(mine, state="BLOCKED", note=f"because of {cause.shown}")
@@ -70,7 +77,10 @@ def graph_statuses(store: Store, graph: Graph) -> dict[str, StepStatus]:
 
 
 def step_status(store: Store, directory: str) -> StepStatus:
-    """Derive one step's state: a commit is SUCCEEDED; a live lease RUNNING; else how the newest attempt ended."""
+    """Derive one step's state: a commit is SUCCEEDED; a live lease RUNNING; else how the newest attempt ended.
+
+    A commit whose record cannot be read is DAMAGED.
+    """
     seen = observe(store, directory)
     lease, beat_age_s = _owner(store, directory) if seen.has_lease else (None, None)
     known = StepStatus(
@@ -85,10 +95,12 @@ def step_status(store: Store, directory: str) -> StepStatus:
         assert known.attempt is not None
         known = replace(known, progress=_progress(store, directory, known.attempt))
     if seen.commit is not None:
-        note = f"{lease.host}, pid {lease.pid} makes commit {lease.commit}" if lease is not None else ""
+        note = f"{lease.holder} makes commit {lease.commit}" if lease is not None else ""
         return replace(known, state="SUCCEEDED", note=note)
     if lease is not None:
         return _held(known, lease)
+    if seen.damage is not None:
+        return replace(known, state="DAMAGED", note=f"{seen.damage.what}: {seen.damage.next}")
     withdrawn = f"withdrawn: {seen.withdrawn.reason}" if seen.withdrawn is not None else ""
     if known.attempt is None or seen.withdrawn is not None:
         return replace(known, note=withdrawn)
@@ -101,6 +113,8 @@ def step_status(store: Store, directory: str) -> StepStatus:
 def _held(known: StepStatus, lease: Lease) -> StepStatus:
     """Somebody's lease: alive, known to be dead, or silent for too long to tell."""
     ago = f"last beat {known.beat_age_s:.0f} s ago" if known.beat_age_s is not None else ""
+    if lease.owner == UNREADABLE:
+        return replace(known, state="LOST", note=f"{lease.holder} holds it; {ago}")
     if owner_is_dead(lease):
         return replace(known, state="LOST", note=f"its process is gone; {ago}")
     if known.beat_age_s is not None and known.beat_age_s > lease.ttl_s:
@@ -126,9 +140,5 @@ def _newest_attempt(store: Store, directory: str, seen: Observation, lease: Leas
 
 
 def _progress(store: Store, directory: str, attempt: str) -> Progress | None:
-    key = f"{attempt_directory(directory, attempt)}/progress.json"
-    try:
-        progress: Progress = parse(Progress, store.read(key).data, key=key)
-    except NotFound:
-        return None
+    progress: Progress | None = read_if_whole(store, Progress, f"{attempt_directory(directory, attempt)}/progress.json")
     return progress

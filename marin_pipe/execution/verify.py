@@ -8,10 +8,11 @@ from marin_storage import Entry, NotFound, Store
 
 from marin_pipe.execution.backends.loading import digest_like
 from marin_pipe.execution.inventory import Stored
+from marin_pipe.execution.layout import commit_key
 from marin_pipe.execution.observe import data_directory
 from marin_pipe.execution.records import FileEntry
 
-Problem = Literal["missing", "short", "long", "changed", "extra"]
+Problem = Literal["missing", "short", "long", "changed", "extra", "damaged"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,16 +42,36 @@ class Verified:
 def verify_outputs(store: Store, outputs: Iterable[Stored], *, digests: bool = True) -> list[Verified]:
     """Check the current commit of each output that has one; an adopted one where its data lies.
 
+    A record that cannot be read, of a superseded commit too, is a mismatch.
+
     Args:
         digests: read every byte; else compare names and sizes only.
     """
-    return [verify_output(store, stored, digests=digests) for stored in outputs if stored.current is not None]
+    return [
+        verify_output(store, stored, digests=digests)
+        for stored in outputs
+        if stored.current is not None or stored.damaged
+    ]
 
 
 def verify_output(store: Store, stored: Stored, *, digests: bool = True) -> Verified:
-    """Check one output that has a current commit. Files are digested many at a time on a remote store."""
+    """Check one output that has commits. Files are digested many at a time on a remote store."""
+    damaged = tuple(
+        Mismatch(
+            directory=stored.directory, key=commit_key(stored.directory, number), problem="damaged", detail=error.what
+        )
+        for number, error in sorted(stored.damaged.items())
+    )
     commit = stored.current
-    assert commit is not None
+    if commit is None:
+        return Verified(
+            directory=stored.directory,
+            commit=stored.highest,
+            name=stored.name,
+            num_files=0,
+            size_bytes=0,
+            mismatches=damaged,
+        )
     prefix = data_directory(stored.directory, commit)
     present = {entry.key[len(prefix) + 1 :]: entry for entry in store.list_files(prefix)}
     found = size_mismatches(commit.manifest, present)
@@ -67,9 +88,12 @@ def verify_output(store: Store, stored: Stored, *, digests: bool = True) -> Veri
         name=commit.record.name,
         num_files=len(commit.manifest),
         size_bytes=sum(file.size for file in commit.manifest),
-        mismatches=tuple(
-            Mismatch(directory=stored.directory, key=f"{prefix}/{path}", problem=problem, detail=detail)
-            for path, (problem, detail) in sorted(found.items())
+        mismatches=(
+            *damaged,
+            *(
+                Mismatch(directory=stored.directory, key=f"{prefix}/{path}", problem=problem, detail=detail)
+                for path, (problem, detail) in sorted(found.items())
+            ),
         ),
     )
 

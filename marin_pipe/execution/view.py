@@ -4,14 +4,14 @@ Both the plan and the run look through it, so that they cannot disagree.
 """
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from marin_storage import Store
 
 from marin_pipe.execution import decide
 from marin_pipe.execution.backends.base import LoadedInput
-from marin_pipe.execution.errors import CorruptOutput
+from marin_pipe.execution.errors import CorruptOutput, RecordError
 from marin_pipe.execution.graph import Graph, Node
 from marin_pipe.execution.handle import SourcePolicy, StepPath
 from marin_pipe.execution.manifest import size_problem, sizes_below
@@ -52,6 +52,13 @@ class View:
     def commit(self, node: Node) -> Served | None:
         return self.observations[node].commit
 
+    def damage(self, node: Node) -> RecordError | None:
+        """What is wrong with the record of the node's output, if it cannot be read: then only --force helps."""
+        damage = self.observations[node].damage
+        if damage is None:
+            return None
+        return RecordError(damage.what, why=damage.why, next=_rebuild(node))
+
     def source(self, node: Node) -> Fingerprint:
         functions = (node.step.function.fn, *node.step.bound.functions)
         known = self._sources.get(functions)
@@ -64,15 +71,20 @@ class View:
 
     def assess(self, node: Node, settled: Iterable[Node]) -> decide.Current | decide.Stale:
         """Whether the node's commit is current, given its inputs whose commits are settled."""
-        commit = self.observations[node].commit
+        seen = self.observations[node]
         if node.step.options.pin is not None:
             return decide.Current(notes=(f"pinned to {node.step.options.pin.url}: {node.step.options.pin.reason}",))
-        if commit is None:
-            withdrawn = self.observations[node].withdrawn
-            if withdrawn is not None:
-                return decide.Stale(cause="withdrawn", why=f"its output was withdrawn: {withdrawn.reason}")
+        if seen.damage is not None:
+            return decide.Stale(cause="damaged", why=f"damaged record: {seen.damage.what}")
+        if seen.withdrawn is not None:
+            return decide.Stale(cause="withdrawn", why=f"its output was withdrawn: {seen.withdrawn.reason}")
+        if seen.commit is None:
             return decide.Stale(cause="new", why="no output yet")
-        return self.judge(node, commit, self._current_digests(settled))
+        verdict = self.judge(node, seen.commit, self._current_digests(settled))
+        if isinstance(verdict, decide.Stale):
+            return verdict
+        notes = [f"the record of its input {i.shown} is damaged" for i in node.inputs if self.damage(i) is not None]
+        return replace(verdict, notes=(*verdict.notes, *notes)) if notes else verdict
 
     def judge(self, node: Node, commit: Served, input_digests: dict[str, str]) -> decide.Current | decide.Stale:
         """Whether `commit` is current, given output digests by the inputs' keys."""

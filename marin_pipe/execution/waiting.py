@@ -6,7 +6,6 @@ from collections.abc import Callable
 
 from marin_storage import StorageError, Store
 
-from marin_pipe.execution.errors import RecordError
 from marin_pipe.execution.lease import Taken, Watch
 from marin_pipe.execution.observe import read_lease
 from marin_pipe.execution.records import Lease
@@ -48,7 +47,4 @@ class LeaseWatcher:
                 current = read_lease(self._store, directory)
             except StorageError as error:
                 logger.warning("cannot look at the lease of %s, trying again: %s", directory, error)
-            except RecordError:
-                # The next try at the step meets it too, and reports it.
-                break
         then()

@@ -199,16 +199,14 @@ def test_other_steps_go_on_when_storage_fails_one(disk: Wayward) -> None:
     assert {end.name: end.status for end in report.steps} == {"one": "failed", "other": "built"}
 
 
-def test_a_lease_that_was_overwritten_by_hand_fails_its_step_and_no_other(disk: Wayward) -> None:
+def test_a_lease_that_was_overwritten_by_hand_keeps_its_step_waiting_and_no_other(disk: Wayward) -> None:
     one, other = quick(1).named("one"), quick(2).named("other")
     Path(disk.url, one.directory).mkdir(parents=True)
     Path(disk.url, one.directory, "lease.json").write_text('{"owner": "me"}')
-    report = marin_pipe.run([one, other], root=disk.url, backend="inline")
-    assert {end.name: end.status for end in report.steps} == {"one": "failed", "other": "built"}
-    assert report.exit_code == 5
-    failure = next(end.failure for end in report.steps if end.name == "one")
-    assert failure is not None
-    assert "lease.json" in failure.message
+    report = marin_pipe.run([one, other], root=disk.url, backend="inline", no_wait=True)
+    assert {end.name: end.status for end in report.steps} == {"one": "blocked", "other": "built"}
+    assert report.exit_code == 4
+    assert "lease.json is damaged" in next(end.why for end in report.steps if end.name == "one")
 
 
 def test_a_failure_is_told_without_the_secret_in_it(lab: Lab, monkeypatch: pytest.MonkeyPatch) -> None:

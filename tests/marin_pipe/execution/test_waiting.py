@@ -14,6 +14,7 @@ from marin_storage.memory import MemoryBackend
 import marin_pipe
 from marin_pipe import step
 from marin_pipe.execution import lease as leases
+from marin_pipe.execution import observe as observing
 from marin_pipe.execution.lease import Held, LeaseTimes, Taken, Watch, acquire, beat, release
 from marin_pipe.execution.observe import observe
 from marin_pipe.execution.report import StepEvent
@@ -93,10 +94,15 @@ def test_a_store_that_fails_for_a_while_ends_no_wait(waiting: Waiting) -> None:
     assert waiting.ends()
 
 
-def test_a_lease_that_cannot_be_understood_ends_the_wait_so_that_the_next_try_can_say_so(waiting: Waiting) -> None:
+def test_a_lease_that_cannot_be_understood_is_believed_held_until_it_has_not_changed_for_a_while(
+    waiting: Waiting, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(observing, "UNREADABLE_TTL_S", 2.0)
     waiting.wait()
-    waiting.store.write(f"{DIRECTORY}/lease.json", b'{"owner": "me"}')
+    version = waiting.store.write(f"{DIRECTORY}/lease.json", b'{"owner": "me"}')
+    assert waiting.goes_on()
     assert waiting.ends()
+    assert waiting.watch.dead_version == version
 
 
 def test_a_launch_that_ends_waits_for_nobody(waiting: Waiting) -> None:
