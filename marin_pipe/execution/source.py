@@ -66,7 +66,7 @@ def fingerprint(functions: Sequence[Callable[..., Any] | type]) -> Fingerprint:
         untraced=tuple(sorted(trace.untraced)),
         files={path: file.digest for path, file in sorted(trace.resolver.files.items())},
     )
-    _known[roots] = (result, tuple(trace.resolver.files.values()))
+    _known[roots] = (result, (*trace.resolver.files.values(), *trace.resolver.glanced.values()))
     return result
 
 

@@ -12,12 +12,15 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from functools import cached_property
 
+from marin_pipe.execution.source_changes import changes
 from marin_pipe.execution.source_names import (
     FunctionNode,
     Import,
     Names,
+    Reference,
     captured_names,
     import_bindings,
+    imported_by_text,
     imported_modules,
     names_in,
 )
@@ -47,6 +50,11 @@ class Part:
     def names(self) -> Names:
         return names_in(self.nodes, class_names=self.class_names)
 
+    @cached_property
+    def changes(self) -> tuple[Reference, ...]:
+        """Through what the part changes something outside itself."""
+        return tuple(changes(self.nodes, self.names))
+
 
 @dataclass(frozen=True)
 class Statement:
@@ -58,6 +66,27 @@ class Statement:
     node: ast.stmt
     conditions: tuple[ast.expr, ...]
     binds: bool = True
+
+
+@dataclass(frozen=True, eq=False)
+class DefinedAt:
+    """A function or class with what is evaluated to make it."""
+
+    name: str
+    node: FunctionNode | ast.ClassDef
+
+    @cached_property
+    def decorators(self) -> Part:
+        return Part("", tuple(self.node.decorator_list))
+
+    @cached_property
+    def bases(self) -> Part:
+        return Part("", tuple(self.node.bases) if isinstance(self.node, ast.ClassDef) else ())
+
+    @cached_property
+    def metaclass(self) -> Part:
+        keywords = self.node.keywords if isinstance(self.node, ast.ClassDef) else []
+        return Part("", tuple(keyword.value for keyword in keywords if keyword.arg == "metaclass"))
 
 
 @dataclass(kw_only=True, eq=False)
@@ -76,13 +105,23 @@ class SourceFile:
     exported: frozenset[str] | None = None
     """`__all__`, if it is written as a literal."""
     registrations: list[Registration] = field(default_factory=list)
+    actions: list[Part] = field(default_factory=list)
+    """Statements at top level other than definitions and imports, under their conditions: what importing does."""
     problem: str | None = None
     """Why it could not be parsed."""
+    _definitions: "list[DefinedAt] | None" = None
     _parts: dict[str, list[Part]] = field(default_factory=dict)
     _registrars: dict[str, list[str]] = field(default_factory=dict)
 
     def is_class(self, name: str) -> bool:
         return any(isinstance(statement.node, ast.ClassDef) for statement in self.statements.get(name, ()))
+
+    def is_function(self, name: str) -> bool:
+        return any(isinstance(statement.node, FunctionNode) for statement in self.statements.get(name, ()))
+
+    def is_code(self, name: str) -> bool:
+        """Whether calling `name` runs code of this file."""
+        return self.is_function(name) or self.is_class(name)
 
     def binds(self, name: str) -> bool:
         return any(statement.binds for statement in self.statements.get(name, ()))
@@ -103,6 +142,17 @@ class SourceFile:
         if known is None:
             known = self._parts[name] = list(_split(name, self.statements.get(name, [])))
         return known
+
+    def definitions(self) -> "list[DefinedAt]":
+        """The functions and classes at top level that are decorated or have bases, and all other classes."""
+        if self._definitions is None:
+            nodes = ((name, s.node) for name, statements in self.statements.items() for s in statements)
+            self._definitions = [
+                DefinedAt(name, node)
+                for name, node in nodes
+                if isinstance(node, ast.ClassDef) or (isinstance(node, FunctionNode) and node.decorator_list)
+            ]
+        return self._definitions
 
     def registrars(self, name: str) -> list[str]:
         """The functions of this file through which others enter something into its container `name`."""
@@ -159,7 +209,21 @@ def _parse(path: str, data: bytes, digest: str) -> SourceFile:
         file.problem = str(error)
         return file
     _Scan(file).run(tree.body)
+    _bind_globals(file)
     return file
+
+
+def _bind_globals(file: SourceFile) -> None:
+    """Names that only functions bind, which declare them global: there they are defined."""
+    if b"global" not in file.source:
+        return
+    functions = [s for every in list(file.statements.values()) for s in every if isinstance(s.node, FunctionNode)]
+    for function in functions:
+        for node in ast.walk(function.node):
+            for name in node.names if isinstance(node, ast.Global) else ():
+                known = file.statements.setdefault(name, [])
+                if name not in file.imports and all(isinstance(s.node, FunctionNode) for s in known):
+                    known.append(function)
 
 
 class _Scan:
@@ -210,6 +274,7 @@ class _Scan:
     def note(self, node: ast.stmt, conditions: tuple[ast.expr, ...], *, at: ast.stmt) -> None:
         """A statement that is no definition: whatever it binds or changes."""
         ast.copy_location(node, at)
+        self.file.actions.append(Part("", (*conditions, node)))
         bound, changed = self.effects(node, conditions)
         for name in bound:
             self.bind(name, node, conditions)
@@ -237,6 +302,8 @@ class _Scan:
                 bound.add(member.name)
             elif isinstance(member, ast.Import | ast.ImportFrom):
                 self.take_imports(member, conditions)
+            elif (name := imported_by_text(member)) is not None:
+                self.file.loads.add((name, 0))
             elif not isinstance(member, ast.Lambda | ast.ListComp | ast.SetComp | ast.DictComp | ast.GeneratorExp):
                 if isinstance(member, ast.Expr) and isinstance(member.value, ast.Call):
                     changed.update(self.changed_by(member.value))
@@ -249,11 +316,8 @@ class _Scan:
         if isinstance(call.func, ast.Attribute):
             yield from _root_name(call.func)
         for argument in call.args:
-            if isinstance(argument, ast.Name) and not self.is_function(argument.id):
+            if isinstance(argument, ast.Name) and not self.file.is_function(argument.id):
                 yield argument.id
-
-    def is_function(self, name: str) -> bool:
-        return any(isinstance(statement.node, FunctionNode) for statement in self.file.statements.get(name, ()))
 
     def bind(self, name: str, node: ast.stmt, conditions: tuple[ast.expr, ...], *, binds: bool = True) -> None:
         self.file.statements.setdefault(name, []).append(Statement(node, conditions, binds))

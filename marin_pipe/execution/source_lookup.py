@@ -2,6 +2,8 @@
 
 import os
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any, NamedTuple
 
@@ -49,7 +51,10 @@ class Resolver:
         self.finder = Finder()
         self.modules: dict[str, Module] = {}
         self.files: dict[str, SourceFile] = {}
-        self._known: dict[tuple[Module, str, tuple[str, ...], bool], list[Target]] = {}
+        self.glanced: dict[str, SourceFile] = {}
+        """Files that were only searched for what they do to others, while `searching`."""
+        self.searching = False
+        self._known: dict[tuple[Module, str, tuple[str, ...], bool, bool], list[Target]] = {}
 
     def home(self, root: Any) -> Module | None:
         """The module that a function or class was defined in; None if it has no Python source."""
@@ -70,9 +75,20 @@ class Resolver:
     def file(self, module: Module) -> SourceFile:
         assert module.path is not None
         known = self.files.get(module.path)
-        if known is None:
-            known = self.files[module.path] = load_file(module.path)
+        if known is not None:
+            return known
+        known = self.glanced.get(module.path) or load_file(module.path)
+        (self.glanced if self.searching else self.files)[module.path] = known
         return known
+
+    @contextmanager
+    def search(self) -> Iterator[None]:
+        """Within, files are read that do not count as read unless they turn out to matter."""
+        self.searching = True
+        try:
+            yield
+        finally:
+            self.searching = False
 
     def find(self, name: str) -> Module | None:
         """One object per file, so that a script and the module of the same file are one."""
@@ -102,7 +118,7 @@ class Resolver:
         Args:
             own: whether code of the module itself asks, for which the module's `__getattr__` does not count.
         """
-        key = (module, name, attributes, own)
+        key = (module, name, attributes, own, self.searching)
         known = self._known.get(key)
         if known is None:
             known = self._known[key] = self._settle([_Lookup(module, name, attributes, own)])

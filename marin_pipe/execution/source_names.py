@@ -102,6 +102,15 @@ def imported_modules(statement: ast.Import | ast.ImportFrom) -> Iterator[tuple[s
         yield from ((f"{module}.{alias.name}".lstrip("."), statement.level) for alias in statement.names)
 
 
+def imported_by_text(node: ast.AST) -> str | None:
+    """The module that `importlib.import_module("package.module")` imports."""
+    if not isinstance(node, ast.Call) or len(node.args) != 1:
+        return None
+    called = node.func.attr if isinstance(node.func, ast.Attribute) else getattr(node.func, "id", "")
+    name = getattr(node.args[0], "value", None)
+    return name if called in ("import_module", "__import__") and isinstance(name, str) and name[:1] != "." else None
+
+
 def attribute_chain(node: ast.expr) -> tuple[ast.expr, tuple[str, ...], list[ast.expr]]:
     """`a.b.c` as (`a`, ("b", "c"), []). `getattr(a, "b", x)` counts as `a.b`, with `x` in the last item."""
     attributes: list[str] = []

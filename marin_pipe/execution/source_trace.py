@@ -7,10 +7,12 @@ from collections import Counter, deque
 from collections.abc import Iterator
 from typing import Any
 
+from marin_pipe.execution.source_effects import Effects
 from marin_pipe.execution.source_file import Part
 from marin_pipe.execution.source_find import Module
 from marin_pipe.execution.source_lookup import Definition, Outside, Resolver, Target, Whole
 from marin_pipe.execution.source_names import Reference, attribute_chain
+from marin_pipe.execution.source_registry import Registration
 
 _SHOWN_CHARACTERS = 100
 
@@ -22,9 +24,15 @@ _DYNAMIC = {
     "builtins.getattr",
     "builtins.globals",
     "importlib.import_module",
+    "importlib.resources.files",
+    "importlib.resources.open_binary",
+    "importlib.resources.open_text",
+    "importlib.resources.read_binary",
+    "importlib.resources.read_text",
     "importlib.util.spec_from_file_location",
     "os.popen",
     "os.system",
+    "pkgutil.get_data",
     "runpy.run_module",
     "runpy.run_path",
     "subprocess.Popen",
@@ -51,9 +59,13 @@ class Trace:
         # Classes that hints name, with the names of their methods; and the attributes that are read of anything.
         self._hinted: dict[Definition, set[str]] = {}
         self._attributes: set[str] = set()
-        # Registering calls that were reached, and how much was known when they were last looked for.
-        self._calls: set[ast.stmt] = set()
+        # Statements of other modules that change what was reached; and how much was known when they were looked for.
+        self._calls: set[ast.AST] = set()
         self._scanned = (0, 0)
+        self._effects = Effects(self.resolver, _IMPORTERS)
+        self._searched: tuple[object, ...] = ()
+        # What was reached of code that is not first-party.
+        self._outside: set[str] = set()
         # Reached parts, with what the names in them turned out to be.
         self._parts: list[tuple[Module, Part, list[tuple[str, Target]]]] = []
 
@@ -86,6 +98,7 @@ class Trace:
                 for part in self.resolver.file(definition.module).parts(definition.name):
                     self._follow_part(definition.module, part)
             self._follow_registries()
+            self._follow_effects()
             self._follow_hints()
 
     def _follow_part(self, module: Module, part: Part) -> None:
@@ -101,24 +114,71 @@ class Trace:
                 if not self._within(part, target):
                     self._arrive(target)
         self._parts.append((module, part, uses))
+        for read in _files_beside(part):
+            self.untraced.add(f"{module.name}.{part.qualname}: reads files: {_shown(read)}")
 
     def _follow_registries(self) -> None:
         """Reach what other code enters into the containers that were reached."""
         doors = {door for module, name in self._reached for door in self._doors(module, name)}
         if not doors or (len(doors), len(self.resolver.files)) == self._scanned:
             return
-        for module in self.resolver.imported_modules():
-            file = self.resolver.file(module)
-            for entry in file.registrations:
-                found = self.resolver.look_up(module, entry.name, entry.attributes, own=True)
-                if doors.isdisjoint(target for target in found if isinstance(target, Definition)):
-                    continue
-                if entry.defines is not None:
-                    self._reach(Definition(module, entry.defines))
-                elif entry.node not in self._calls and not file.holds(entry.name, entry.node):
-                    self._calls.add(entry.node)
-                    self._follow_part(module, Part(entry.name, (entry.node,)))
+        entered: list[tuple[Module, Registration]] = []
+        with self.resolver.search():
+            for module in self.resolver.imported_modules():
+                for entry in self.resolver.file(module).registrations:
+                    found = self.resolver.look_up(module, entry.name, entry.attributes, own=True)
+                    if not doors.isdisjoint(target for target in found if isinstance(target, Definition)):
+                        entered.append((module, entry))
+        for module, entry in entered:
+            if entry.defines is not None:
+                self._reach(Definition(module, entry.defines))
+            elif entry.node not in self._calls and not self.resolver.file(module).holds(entry.name, entry.node):
+                self._calls.add(entry.node)
+                self._follow_part(module, Part(entry.name, (entry.node,)))
         self._scanned = (len(doors), len(self.resolver.files))
+
+    def _follow_effects(self) -> None:
+        """Reach what importing the modules does to what was reached."""
+        subclasses = "__subclasses__" in self._attributes
+        known = (len(self._reached), len(self._outside), len(self.resolver.files), subclasses)
+        if known == self._searched:
+            return
+        self._searched = known
+        with self.resolver.search():
+            events = [e for module in self.resolver.imported_modules() for e in self._effects.of(module)]
+        for event in events:
+            self.untraced.update(f"{event.module.name}: {_shown(call)}" for call in event.imports)
+            changed = min((name for target in event.changed if (name := self._changes(target))), default=None)
+            if isinstance(event.what, Definition):
+                if changed is not None or (subclasses and any(self._is_reached(base) for base in event.bases)):
+                    self._reach(event.what)
+            elif changed is not None:
+                node = event.what.nodes[-1]
+                if node not in self._calls and not self._holds(event.module, node):
+                    self._calls.add(node)
+                    self._follow_part(event.module, Part(f"<change of {changed}>", event.what.nodes))
+
+    def _changes(self, target: Target) -> str | None:
+        """The name of what was reached, if `target` is or holds it."""
+        if isinstance(target, Definition):
+            return target.name if self._is_reached(target) else None
+        if isinstance(target, Whole):
+            return "*" if any(module.path == target.module.path for module, _ in self._reached) else None
+        prefix = f"{target.name}."
+        return next((name for name in sorted(self._outside) if name == target.name or name.startswith(prefix)), None)
+
+    def _is_reached(self, definition: Definition) -> bool:
+        return (definition.module, definition.name) in self._reached
+
+    def _holds(self, module: Module, node: ast.AST) -> bool:
+        """Whether a statement at top level belongs to a name that was reached."""
+        file = self.resolver.file(module)
+        return any(
+            statement.node is node
+            for name, statements in file.statements.items()
+            if (module, name) in self._reached
+            for statement in statements
+        )
 
     def _doors(self, module: Module, name: str) -> Iterator[Definition]:
         """How code enters something into the container `name`: through a function beside it, or through its methods."""
@@ -191,6 +251,8 @@ class Trace:
         if not found and not reference.optional and not reference.name.startswith("__"):
             self.untraced.add(f"{where}: {_shown(reference.node)}")
         for target in found:
+            if isinstance(target, Outside):
+                self._outside.add(target.name)
             if isinstance(target, Outside) and target.name in _DYNAMIC:
                 whole = self._imported_by_text(target.name, reference.node)
                 if whole is None:
@@ -246,6 +308,25 @@ def _meaning(module: Module, use: tuple[str, Target], owners: Counter[str]) -> s
     return None if target.name in text.split(".") else f"{text} = {target.name}"
 
 
-def _shown(node: ast.expr) -> str:
+def _files_beside(part: Part) -> Iterator[ast.AST]:
+    """The statements, or the largest expressions in those with a body, that build paths from where the module lies."""
+    if not any(reference.name == "__file__" for reference in part.names.references):
+        return
+    waiting: list[ast.AST] = list(part.nodes)
+    while waiting:
+        node = waiting.pop()
+        if not any(isinstance(inner, ast.Call | ast.BinOp) and _names_file(inner) for inner in ast.walk(node)):
+            continue
+        if isinstance(node, ast.expr) or (isinstance(node, ast.stmt) and not hasattr(node, "body")):
+            yield node
+        else:
+            waiting += ast.iter_child_nodes(node)
+
+
+def _names_file(node: ast.AST) -> bool:
+    return any(isinstance(inner, ast.Name) and inner.id == "__file__" for inner in ast.walk(node))
+
+
+def _shown(node: ast.AST) -> str:
     text = " ".join(ast.unparse(node).split())
     return text if len(text) <= _SHOWN_CHARACTERS else text[: _SHOWN_CHARACTERS - 3] + "..."

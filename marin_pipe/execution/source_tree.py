@@ -47,6 +47,8 @@ def _open(value: object, out: list[str], stack: list[object]) -> None:
     elif isinstance(value, ast.AST):
         out.append(f"{type(value).__name__}(")
         stack.append(")")
+        if isinstance(value, ast.FunctionDef) and (hint := _dispatched_hint(value)) is not None:
+            stack += (_Raw(hint), "dispatched on:")
         for name in reversed(_fields(type(value))):
             content = getattr(value, name, None)
             if name in _BODY_FIELDS and isinstance(content, list):
@@ -63,6 +65,13 @@ def _open(value: object, out: list[str], stack: list[object]) -> None:
         stack.extend(_Raw(member) for member in reversed(value))
     else:
         out.append(f"{value!r} ")
+
+
+def _dispatched_hint(node: ast.FunctionDef) -> ast.expr | None:
+    """The hint that a bare `@handler.register` acts on: functools.singledispatch chooses the function by it."""
+    if not any(isinstance(d, ast.Attribute) and d.attr == "register" for d in node.decorator_list):
+        return None
+    return next((arg.annotation for arg in [*node.args.posonlyargs, *node.args.args] if arg.arg != "self"), None)
 
 
 def _fields(kind: type[ast.AST]) -> tuple[str, ...]:
