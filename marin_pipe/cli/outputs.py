@@ -1,19 +1,22 @@
 """`ls`, `path`, `lineage`, `verify`: stored outputs."""
 
 import dataclasses
+import json
+import shlex
 import time
 
 import click
 
 from marin_pipe.cli.context import App
-from marin_pipe.cli.output import human_duration, human_size, print_json, print_line, print_table
+from marin_pipe.cli.output import cut, human_duration, human_size, print_json, print_line, print_table
 from marin_pipe.cli.select import find, matching_directories
 from marin_pipe.execution.errors import ExitCode, MissingOutput
 from marin_pipe.execution.finding import Found
-from marin_pipe.execution.inventory import Inventory
+from marin_pipe.execution.inventory import Inventory, Stored
 from marin_pipe.execution.layout import display_name
 from marin_pipe.execution.lineage import as_json as lineage_json
-from marin_pipe.execution.lineage import find_output, trace, tree
+from marin_pipe.execution.lineage import find_output, trace
+from marin_pipe.execution.lineage_tree import tree
 from marin_pipe.execution.observe import data_directory
 from marin_pipe.execution.outputs import Output, list_outputs
 from marin_pipe.execution.pin import join_url, resolve_pin
@@ -37,15 +40,17 @@ def ls(app: App, *, glob: str | None, as_json: bool) -> int:
     now = time.time()
     rows = [_ls_row(output, now) for output in outputs]
     print_table(("OUTPUT", "SIZE", "FILES", "AGE", "MADE BY", "USED BY"), rows, right=("SIZE", "FILES", "AGE"))
-    total = sum(output.size_bytes for output in outputs if output.adopted_from is None)
-    print_line(f"{len(outputs)} outputs, {human_size(total)} in {app.store.url}")
+    own = [output for output in outputs if output.adopted_from is None]
+    adopted = f"; {len(outputs) - len(own)} adopted, whose data (->) counts once" if len(own) < len(outputs) else ""
+    total = sum(output.size_bytes for output in own)
+    print_line(f"{len(outputs)} outputs, {human_size(total)} in {app.store.url}{adopted}")
     return ExitCode.OK
 
 
 def _ls_row(output: Output, now: float) -> tuple[str, ...]:
     made = f"{output.function}, {output.user}" + (f", {output.experiment} {output.run}" if output.experiment else "")
     if output.adopted_from is not None:
-        made = f"adopted from {output.adopted_from}, {output.user}"
+        made = f"-> {output.adopted_from}, {output.user}"
     names = sorted({display_name(user) for user in output.users})
     users = ", ".join(names[:_USERS_SHOWN]) + (" ..." if len(names) > _USERS_SHOWN else "")
     used = f"{len(output.users)}: {users}" if names else "-"
@@ -61,7 +66,11 @@ def _ls_row(output: Output, now: float) -> tuple[str, ...]:
     )
 
 
-@click.command("path", help="Print where the committed data of STEP lies, on one line.")
+@click.command(
+    "path",
+    help="Print where the committed data of STEP lies, on one line. Exit 1, and nothing on stdout, if it has no output "
+    "or its output is a value without files.",
+)
 @click.argument("step")
 @click.pass_obj
 def path(app: App, *, step: str) -> int:
@@ -70,7 +79,7 @@ def path(app: App, *, step: str) -> int:
 
 
 def data_url(app: App, found: Found) -> str:
-    """URL of the data directory of a step's current (or labelled) commit. MissingOutput if there is none."""
+    """URL of the data directory of a step's current (or labelled) commit. MissingOutput if there are no files."""
     pin = found.node.step.options.pin if found.node is not None else None
     if found.node is not None and pin is not None:
         return resolve_pin(found.node.step, pin)[1]
@@ -84,6 +93,13 @@ def data_url(app: App, found: Found) -> str:
             f"{found.directory} has no current output",
             why="its output was withdrawn" if stored.highest else "nothing was committed yet",
             next="run it first; `status` shows what it is doing",
+        )
+    if not commit.manifest:
+        result = json.dumps(commit.record.result, ensure_ascii=False)
+        raise MissingOutput(
+            f"{found.directory} has no files, so no directory is there",
+            why=f"its result is a value: {cut(result)}",
+            next="in Python, `step.load()` returns it",
         )
     return join_url(app.store.url, data_directory(found.directory, commit))
 
@@ -120,15 +136,26 @@ def verify(app: App, *, glob: str | None, as_json: bool) -> int:
         print_json({"root": app.store.url, "outputs": [dataclasses.asdict(result) for result in results]})
     else:
         for result in broken:
-            _print_broken(app, result)
+            _print_broken(app, result, stored[result.directory])
         size = human_size(sum(result.size_bytes for result in results))
         whole = len(results) - len(broken)
         print_line(f"{whole} of {len(results)} outputs are as recorded ({size} digested)")
     return ExitCode.CORRUPT if broken else ExitCode.OK
 
 
-def _print_broken(app: App, result: Verified) -> None:
+def _print_broken(app: App, result: Verified, stored: Stored) -> None:
     for mismatch in result.mismatches:
         print_line(f"{mismatch.problem}: {join_url(app.store.url, mismatch.key)} ({mismatch.detail})")
-    program = app.program if app.graph is not None else "python EXPERIMENT.py"
-    print_line(f"  commit {result.commit} of {result.directory}; rebuild with: {program} run --force {result.name}")
+    print_line(f"  commit {result.commit} of {result.directory}; rebuild with: {_rebuild(app, result, stored)}")
+
+
+def _rebuild(app: App, result: Verified, stored: Stored) -> str:
+    """The command that makes an output again; its record tells the script."""
+    nodes = {node.directory: node for node in app.graph.nodes} if app.graph is not None else {}
+    if result.directory in nodes:
+        return app.command("run", "--force", nodes[result.directory].shown)
+    argv = stored.served[-1].record.provenance.argv if stored.served else ()
+    if not argv or not argv[0].endswith(".py"):
+        return f"run --force {result.name}, from the experiment that defines it"
+    fields = f" with the fields of {shlex.join(['python', *argv])}" if argv[1:] else ""
+    return f"{shlex.join(['python', argv[0], 'run', '--force', result.name])}{fields}"

@@ -34,6 +34,8 @@ class Edge:
     to: Output
     through: tuple[str, ...] = ()
     """The arguments that connect them."""
+    is_same_work: bool = False
+    """Of an adoption: both ends were made from equal inputs, so that one tells where the other comes from."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -133,7 +135,8 @@ def _above(store: Store, commit: Served) -> Iterator[Edge]:
     for use in commit.record.inputs:
         yield Edge(relation="input", to=_used(store, use), through=use.arguments)
     if isinstance(commit, Adopted):
-        yield Edge(relation="adopted from", to=Output(commit.source_directory, commit.source_commit))
+        source = Output(commit.source_directory, commit.source_commit)
+        yield Edge(relation="adopted from", to=source, is_same_work=_is_same_work(commit))
 
 
 def _below(store: Store, everything: Iterable[Stored]) -> dict[Output, list[Edge]]:
@@ -146,41 +149,21 @@ def _below(store: Store, everything: Iterable[Stored]) -> dict[Output, list[Edge
                 found.setdefault(_used(store, use), []).append(edge)
             if isinstance(commit, Adopted):
                 source = Output(commit.source_directory, commit.source_commit)
-                found.setdefault(source, []).append(Edge(relation="adopted by", to=here))
+                edge = Edge(relation="adopted by", to=here, is_same_work=_is_same_work(commit))
+                found.setdefault(source, []).append(edge)
     return found
+
+
+def _is_same_work(commit: Adopted) -> bool:
+    return sorted(use.output_digest for use in commit.record.inputs) == sorted(
+        use.output_digest for use in commit.source_inputs
+    )
 
 
 def _used(store: Store, use: InputUse) -> Output:
     """The output an input was read from; a pin into this root is the output it points to."""
     directory = directory_of(store, use.directory) if use.commit else None
     return Output(directory or use.directory, use.commit)
-
-
-def tree(lineage: Lineage, edges: Mapping[Output, tuple[Edge, ...]]) -> list[str]:
-    """One side of a lineage as indented lines. What appears several times is spelled out once."""
-    lines: list[str] = []
-    shown: set[Output] = set()
-    stack: list[tuple[Edge, int]] = [(edge, 0) for edge in reversed(edges[lineage.output])]
-    lines += [f"file {line}" for line in _file_lines(lineage, lineage.output)] if edges is lineage.upstream else []
-    while stack:
-        edge, depth = stack.pop()
-        indent = "  " * depth
-        through = f" ({', '.join(edge.through)})" if edge.through else ""
-        relation = f"{edge.relation} " if edge.relation.startswith("adopted") else ""
-        note = f"  [{lineage.notes[edge.to]}]" if edge.to in lineage.notes else ""
-        again = "  [shown above]" if edge.to in shown and edges[edge.to] else ""
-        lines.append(f"{indent}{relation}{edge.to}{through}{note}{again}")
-        if edge.to in shown:
-            continue
-        shown.add(edge.to)
-        if edges is lineage.upstream:
-            lines += [f"{indent}  file {line}" for line in _file_lines(lineage, edge.to)]
-        stack.extend((next_edge, depth + 1) for next_edge in reversed(edges[edge.to]))
-    return lines
-
-
-def _file_lines(lineage: Lineage, output: Output) -> list[str]:
-    return [f"{use.path} ({use.argument}, {len(use.files)} files)" for use in lineage.files.get(output, ())]
 
 
 def as_json(lineage: Lineage) -> dict[str, Any]:

@@ -2,7 +2,7 @@ from pathlib import Path
 
 import pytest
 from lab import Lab
-from lab_steps import node
+from lab_steps import node, seed
 from shell import Shell
 
 from marin_pipe.execution.run import ExperimentInfo
@@ -49,6 +49,13 @@ def test_path_is_one_line_that_exists(lab: Lab, shell: Shell) -> None:
     assert shell("path", "exp/top").lines != [line]
 
 
+def test_path_of_a_value_without_files_prints_nothing(lab: Lab, shell: Shell) -> None:
+    lab.run(seed("x").named("value"))
+    result = shell("path", "value")
+    assert (result.code, result.out) == (1, "")
+    assert "has no files, so no directory is there\n  why:  its result is a value: [" in result.err
+
+
 def test_path_of_a_pinned_step_is_what_it_is_pinned_to(lab: Lab, shell: Shell) -> None:
     lab.run(BASE)
     pinned = node("p").named("p").pinned_to(f"{lab.root}/{BASE.directory}", reason="published")
@@ -80,6 +87,39 @@ def test_lineage_of_a_step_or_a_file_inside_it(lab: Lab, shell: Shell, inside: s
     assert shell("lineage", text, "--json").json["output"]["name"] == "exp/top"
 
 
+@pytest.mark.parametrize(
+    ("argv", "command"),
+    [
+        (["exp/a b.py"], "python 'exp/a b.py' run --force exp/base"),
+        (
+            ["exp/x.py", "--n=4", "run"],
+            "python exp/x.py run --force exp/base with the fields of python exp/x.py --n=4 run",
+        ),
+        (["-c"], "run --force exp/base, from the experiment that defines it"),
+    ],
+)
+def test_verify_names_the_script_that_rebuilds(
+    lab: Lab, shell: Shell, monkeypatch: pytest.MonkeyPatch, argv: list[str], command: str
+) -> None:
+    monkeypatch.setattr("sys.argv", argv)
+    lab.run(BASE)
+    (lab.output(BASE) / "text.txt").unlink()
+    result = shell("verify")
+    assert result.code == 5
+    assert result.lines[1].endswith(f"rebuild with: {command}")
+
+
+def test_ls_counts_the_data_of_adopted_outputs_once(lab: Lab, shell: Shell) -> None:
+    lab.run(BASE)
+    copy = node("base").named("exp/copy")
+    lab.run(copy)
+    _, base, adopted, total = shell("ls").lines
+    assert f"-> {BASE.directory}, " in adopted
+    assert "4 B" in base
+    assert "4 B" in adopted
+    assert total == f"2 outputs, 4 B in {lab.root}; 1 adopted, whose data (->) counts once"
+
+
 def test_verify_names_what_differs_and_exits_5(lab: Lab, shell: Shell) -> None:
     lab.run(TOP)
     whole = shell("verify")
@@ -89,7 +129,7 @@ def test_verify_names_what_differs_and_exits_5(lab: Lab, shell: Shell) -> None:
     result = shell("verify", steps={"t": TOP})
     assert result.code == 5
     assert result.lines[0].startswith(f"changed: {file} (sha256:")
-    assert result.lines[1].endswith("rebuild with: marin-pipe run --force exp/base")
+    assert result.lines[1].endswith(f"rebuild with: marin-pipe run --force exp/base --root {lab.root}")
     assert shell("verify", "exp/top").code == 0
     file.unlink()
     result = shell("verify", "--json", "exp/base")

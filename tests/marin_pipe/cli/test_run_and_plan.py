@@ -213,7 +213,7 @@ def test_steps_of_one_name_are_told_apart(capsys) -> None:
     assert f"\nfailed: {failed}\n" in out
     assert f"  debug: python exp.py run --only {failed} --backend inline\n" in out
     assert f"blocked: 1 step because of {failed} (sum)\n" in out
-    assert command("path", directories[0]) == 0
+    assert command("logs", directories[0]) == 0
 
 
 def test_fail_fast_starts_nothing_more(capsys) -> None:

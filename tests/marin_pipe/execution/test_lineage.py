@@ -6,8 +6,11 @@ from lab_steps import node
 from marin_storage import open_store
 
 from marin_pipe import Step
+from marin_pipe.execution.adoption import adopt, target_of_node
 from marin_pipe.execution.errors import MissingOutput
-from marin_pipe.execution.lineage import Lineage, Output, as_json, find_output, trace, tree
+from marin_pipe.execution.graph import build_graph
+from marin_pipe.execution.lineage import Lineage, Output, as_json, find_output, trace
+from marin_pipe.execution.lineage_tree import tree
 
 
 def traced(lab: Lab, step: Step, commit: int = 1) -> Lineage:
@@ -55,6 +58,74 @@ def test_the_exact_commits_that_were_read_are_told(lab: Lab) -> None:
     assert [edge.to.commit for edge in traced(lab, b, 2).upstream[Output(b.directory, 2)]] == [2]
     assert [edge.to.commit for edge in traced(lab, a, 1).downstream[Output(a.directory, 1)]] == [1]
     assert traced(lab, a, 1).notes[Output(a.directory, 1)] == "superseded by commit 2"
+
+
+def chain(prefix: str, length: int) -> list[Step]:
+    """Each step reads all before it."""
+    made: list[Step] = []
+    for index in range(length):
+        made.append(node(str(index), tuple(reversed(made))).named(f"{prefix}/{index}"))
+    return made
+
+
+def test_every_output_is_spelled_out_once(lab: Lab) -> None:
+    steps = chain("a", 8)
+    lab.run(steps[-1])
+    up, down = traced(lab, steps[-1]), traced(lab, steps[0])
+    for lines, others in ((tree(up, up.upstream), steps[:-1]), (tree(down, down.downstream), steps[1:])):
+        beginnings = [line.strip().split(",")[0] for line in lines]
+        ends = {steps[0].directory, steps[-1].directory}
+        assert all(beginnings.count(step.directory) == 1 for step in others if step.directory not in ends)
+        assert len(lines) < 8 + 2 * 8  # of 28 edges
+
+
+def test_an_adopted_graph_is_not_told_twice(lab: Lab) -> None:
+    first, second = chain("a", 6), chain("b", 6)
+    lab.run(first[-1])
+    lab.run(second[-1])
+    up = traced(lab, second[-1])
+    lines = tree(up, up.upstream)
+    assert lines[0] == f"{second[4].directory}, commit 1 (parts[0])  [adopted from {first[4].directory}, commit 1]"
+    assert f"adopted from {first[5].directory}, commit 1" in lines
+    assert not any(line.strip().startswith("a/") for line in lines)
+    down = traced(lab, first[0])
+    lines = tree(down, down.downstream)
+    assert lines[0] == f"{first[1].directory}, commit 1 (parts[0])  [adopted by {second[1].directory}, commit 1]"
+    assert not any(line.strip().startswith("b/") for line in lines)
+
+
+def test_what_an_adopted_output_alone_leads_to_is_told(lab: Lab) -> None:
+    first, second = chain("a", 3), chain("b", 3)
+    lab.run(first[-1])
+    extra = node("extra", (second[1],)).named("extra")
+    lab.run([second[-1], extra])
+    down = traced(lab, first[0])
+    lines = [line.strip() for line in tree(down, down.downstream)]
+    assert f"{extra.directory}, commit 1 (parts[0])" in lines
+    assert lines.index(f"adopted by {second[1].directory}, commit 1") < lines.index(
+        f"{extra.directory}, commit 1 (parts[0])"
+    )
+    up = traced(lab, extra)
+    assert {step.directory for step in first[:2]} <= {
+        edge.to.directory for found in up.upstream.values() for edge in found
+    }
+
+
+def test_an_output_that_was_adopted_by_hand_leads_on_to_what_its_source_was_made_from(lab: Lab) -> None:
+    raw = node("raw").named("raw")
+    source = node("source", (raw,)).named("source")
+    lab.run(source)
+    other = node("other").named("other")
+    store = open_store(lab.root)
+    commit = lab.commit(source)
+    assert commit is not None
+    target = target_of_node(store, build_graph(other).nodes[0], provenance=commit.record.provenance)
+    adopt(store, target, source.directory, reason="equal by construction")
+    up = traced(lab, other)
+    assert tree(up, up.upstream) == [
+        f"adopted from {source.directory}, commit 1",
+        f"  {raw.directory}, commit 1 (parts[0])",
+    ]
 
 
 def test_adoptions_are_part_of_it(lab: Lab) -> None:
