@@ -65,6 +65,17 @@ def test_the_table_follows_the_steps(screen: io.StringIO, store: Store) -> None:
     assert "failed  b  ValueError: no" in screen.getvalue()
 
 
+def test_a_stop_is_announced_and_is_the_end_of_no_step(screen: io.StringIO, store: Store) -> None:
+    with Live(GRAPH, store) as live:
+        live.event(event("started", "a", "no output yet"))
+        live.event(StepEvent(kind="stopping", name="", directory="", text="Ctrl-C: steps save"))
+        assert "0 of 20 steps" in shown(live)
+        assert re.search(r"^a +", shown(live), re.MULTILINE)
+        live.tell("root", "/x is new")
+    assert "stop    Ctrl-C: steps save\n" in screen.getvalue().replace("\r", "")
+    assert "root    /x is new" in screen.getvalue()
+
+
 @pytest.mark.usefixtures("screen")
 def test_many_running_steps_do_not_fill_the_screen(store: Store) -> None:
     with Live(GRAPH, store) as live:
