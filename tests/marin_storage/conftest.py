@@ -2,21 +2,17 @@
 
 import http.client
 import itertools
-import logging
-import os
 import random
 import socket
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from marin_storage import RetryPolicy, Store, open_store
-from strict_gcs import StrictGcs
+from servers import use_s3
 
 
 class Clock:
@@ -43,53 +39,6 @@ def clock() -> Clock:
 def retry(clock: Clock) -> RetryPolicy:
     """The default policy, in no time."""
     return RetryPolicy(clock=clock, sleep=clock.sleep, random=random.Random(0).random)
-
-
-@pytest.fixture(scope="session")
-def _gcs_server() -> Iterator[StrictGcs]:
-    with StrictGcs() as server:
-        yield server
-
-
-@pytest.fixture
-def strict_gcs(_gcs_server: StrictGcs, monkeypatch: pytest.MonkeyPatch) -> StrictGcs:
-    """An empty strict store with the bucket "bucket", to which this process and its children connect."""
-    _gcs_server.reset()
-    _gcs_server.buckets["bucket"] = {}
-    monkeypatch.setenv("STORAGE_EMULATOR_HOST", _gcs_server.url)
-    return _gcs_server
-
-
-@pytest.fixture(scope="session")
-def _s3_server() -> Iterator[str]:
-    from moto.server import DomainDispatcherApplication, create_backend_app
-    from werkzeug.serving import make_server
-
-    logging.getLogger("werkzeug").setLevel(logging.ERROR)
-    application = DomainDispatcherApplication(create_backend_app)
-    one_at_a_time = threading.Lock()
-
-    def serialized(environ: Any, start_response: Any) -> Any:
-        # moto looks whether the condition holds and then writes, and lets two requests do so at once.
-        with one_at_a_time:
-            return application(environ, start_response)
-
-    server = make_server("127.0.0.1", 0, serialized, threaded=True)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-    yield f"http://127.0.0.1:{server.server_port}"
-    server.shutdown()
-
-
-@pytest.fixture
-def moto_s3(_s3_server: str, monkeypatch: pytest.MonkeyPatch) -> str:
-    """An S3 server with the empty bucket "bucket", to which this process and its children connect."""
-    use_s3(_s3_server, monkeypatch)
-    connection = http.client.HTTPConnection(_s3_server.removeprefix("http://"))
-    for method, path in (("POST", "/moto-api/reset"), ("PUT", "/bucket")):
-        connection.request(method, path)
-        assert connection.getresponse().read() is not None
-    connection.close()
-    return _s3_server
 
 
 @pytest.fixture(scope="session")
@@ -142,16 +91,6 @@ def _answers(port: int) -> bool:
         return False
     finally:
         connection.close()
-
-
-def use_s3(endpoint: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("AWS_ENDPOINT_URL", endpoint)
-    monkeypatch.setenv("AWS_ACCESS_KEY_ID", "somebody")
-    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "example")
-    monkeypatch.setenv("AWS_DEFAULT_REGION", "us-east-1")
-    monkeypatch.setenv("AWS_EC2_METADATA_DISABLED", "true")
-    monkeypatch.setenv("AWS_CONFIG_FILE", os.devnull)
-    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", os.devnull)
 
 
 _numbers = itertools.count()

@@ -328,7 +328,7 @@ def test_increments_by_compare_and_swap_are_never_lost(store: Store) -> None:
 
 
 @pytest.mark.parametrize("kind", ["gs", "s3"])
-def test_a_missing_bucket_is_no_empty_store(kind: str, strict_gcs: StrictGcs, moto_s3: str) -> None:
+def test_a_missing_bucket_is_no_empty_store(kind: str, strict_gcs: StrictGcs, moto_s3: object) -> None:
     del strict_gcs, moto_s3
     store = open_store(f"{kind}://absent-bucket/root")
     for call in (lambda: store.list_directory(""), lambda: store.create("key", b"x"), lambda: store.write("key", b"x")):

@@ -43,7 +43,7 @@ def test_memory_is_one_store_in_a_process() -> None:
         ("s3a://bucket", "s3://bucket"),
     ],
 )
-def test_bucket_urls(strict_gcs: object, moto_s3: str, url: str, normal: str) -> None:
+def test_bucket_urls(strict_gcs: object, moto_s3: object, url: str, normal: str) -> None:
     del strict_gcs, moto_s3
     assert open_store(url).url == normal
 

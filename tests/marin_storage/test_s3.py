@@ -24,7 +24,7 @@ from marin_storage import s3 as s3_module
 
 
 @pytest.fixture
-def store(moto_s3: str, retry: RetryPolicy) -> Store:
+def store(moto_s3: object, retry: RetryPolicy) -> Store:
     del moto_s3
     return open_store("s3://bucket/root", retry=retry)
 
@@ -145,7 +145,7 @@ def test_a_backend_makes_one_request_a_try(store: Store, client: Disturbed) -> N
     assert len(client.calls) == 1
 
 
-def test_a_client_that_hangs_is_given_up(moto_s3: str, clock, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_client_that_hangs_is_given_up(moto_s3: object, clock, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with `Expect: 100-continue`, for which the client waits without bound."""
     del moto_s3
     policy = RetryPolicy(tries=2, try_s=0.2, clock=clock, sleep=clock.sleep)
@@ -167,7 +167,7 @@ def test_a_client_that_hangs_is_given_up(moto_s3: str, clock, monkeypatch: pytes
 
 
 def test_a_server_that_is_not_there_is_unavailable(
-    moto_s3: str, retry: RetryPolicy, monkeypatch: pytest.MonkeyPatch
+    moto_s3: object, retry: RetryPolicy, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     del moto_s3
     monkeypatch.setenv("AWS_ENDPOINT_URL", "http://127.0.0.1:9")
