@@ -1,12 +1,17 @@
 """The processes below a process, whatever session or group they moved to, and how to end them."""
 
+import functools
 import os
 import signal
 import sys
 import time
 from contextlib import suppress
+from typing import TYPE_CHECKING
 
 from marin_pipe.execution.errors import PipelineError
+
+if TYPE_CHECKING:
+    import ctypes
 
 END_S = 10.0
 """How long killed processes may take to vanish: the kernel lets one finish the system call it is in."""
@@ -25,8 +30,15 @@ def adopt_orphans(*, adopt: bool = True) -> None:
     if sys.platform == "linux":
         import ctypes
 
-        if ctypes.CDLL(None, use_errno=True).prctl(_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0):
+        if _libc().prctl(_SET_CHILD_SUBREAPER, int(adopt), 0, 0, 0):
             raise OSError(ctypes.get_errno(), "prctl(PR_SET_CHILD_SUBREAPER) failed")
+
+
+@functools.cache
+def _libc() -> "ctypes.CDLL":
+    import ctypes
+
+    return ctypes.CDLL(None, use_errno=True)
 
 
 class Leftovers:
