@@ -1,5 +1,6 @@
 """`marin-pipe`: dispatch, exit codes and the display of errors."""
 
+import functools
 import subprocess
 import sys
 import tomllib
@@ -132,7 +133,7 @@ def test_a_root_that_does_not_exist_is_no_empty_one(
         ([], "", "the default, ./outputs"),
     ):
         monkeypatch.setenv("MARIN_PIPE_ROOT", variable)
-        code = guarded(lambda flags=flags: dispatch([*argv, *flags], program="marin-pipe"), debug=False)
+        code = guarded(functools.partial(dispatch, [*argv, *flags], program="marin-pipe"), debug=False)
         printed = capsys.readouterr()
         assert (code, printed.out) == (2, "")
         name = "outputs" if "default" in origin else "typo"
