@@ -95,8 +95,8 @@ def check_function(step: Step[Any], commit: Served, *, source: Fingerprint) -> N
             f"step {step.name}: its output was made by {record.module}.{record.function}, not by "
             f"{step.function.module_name}.{step.function.qualname}",
             why=f"both have the identity name {record.function!r}, but their modules and their source differ",
-            next="give this one a name with @step(name=...), a new identity with .versioned(...), or declare the "
-            "output equivalent with `adopt`",
+            next='give this step an output of its own with .named("other/name"), this function a name with '
+            "@step(name=...), a new identity with .versioned(...), or declare the output equivalent with `adopt`",
         )
     for name, before, now in moved(record.modules, step.bound.functions):
         raise IdentityConflict(

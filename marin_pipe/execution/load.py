@@ -9,11 +9,15 @@ from marin_pipe.execution import decide
 from marin_pipe.execution.declared import describe, members
 from marin_pipe.execution.errors import GraphError, MissingOutput, RecordError
 from marin_pipe.execution.handle import Step
+from marin_pipe.execution.identity import Shape, shape
 from marin_pipe.execution.markers import Artifact
 from marin_pipe.execution.observe import data_directory, observe
 from marin_pipe.execution.pin import join_url, resolve_pin
 from marin_pipe.execution.source import fingerprint
 from marin_pipe.execution.values import coerce
+
+SPECIAL_FLOATS = frozenset({"NaN", "Infinity", "-Infinity"})
+"""How records spell the floats that JSON lacks, as pydantic does."""
 
 
 def load_step(step: Step[Any], *, root: str | os.PathLike[str] | None) -> Any:
@@ -47,6 +51,17 @@ def load_step(step: Step[Any], *, root: str | os.PathLike[str] | None) -> Any:
     return revive(commit.record.result, annotation, data_url=data, where=where, step=step.name)
 
 
+def _with_floats(value: Any, declared: Shape) -> Any:
+    """JSON with nan and infinities, which it holds as text, where floats are declared."""
+    if type(value) is str:
+        return float(value) if declared.floats and value in SPECIAL_FLOATS else value
+    if type(value) is list:
+        return [_with_floats(item, declared.item(index)) for index, item in enumerate(value)]
+    if type(value) is dict:
+        return {key: _with_floats(item, declared.field(key)) for key, item in value.items()}
+    return value
+
+
 def revive(result: Any, annotation: Any, *, data_url: str, where: str, step: str = "STEP") -> Any:
     """A recorded JSON result as the type the step declares, an artifact with its path.
 
@@ -69,7 +84,7 @@ def revive(result: Any, annotation: Any, *, data_url: str, where: str, step: str
             problem = problem or f"{field}: {first['msg']}"
     try:
         if not problem:
-            return coerce(result, declared, where="it")
+            return coerce(_with_floats(result, shape(declared)), declared, where="the result")
     except GraphError as error:
         problem = error.what
     raise RecordError(
