@@ -67,18 +67,18 @@ def _open_directory(url: str, path: str) -> LocalBackend:
         is_directory = stat.S_ISDIR(os.stat(path).st_mode)
     except FileNotFoundError:
         if os.path.islink(path):
-            raise Unsuitable(f"the storage root {url!r} is a symbolic link to nothing. {rule}") from None
+            raise Unsuitable(f"the storage root {url!r} is a symbolic link to nothing.\n{rule}") from None
         return LocalBackend(path)
     except PermissionError:
         # Not the root's fault; whatever is tried in it says who may not.
         return LocalBackend(path)
     except NotADirectoryError:
-        raise Unsuitable(f"the storage root {url!r} lies below something that is no directory. {rule}") from None
+        raise Unsuitable(f"the storage root {url!r} lies below something that is no directory.\n{rule}") from None
     except (OSError, ValueError) as error:
         problem = error.strerror if isinstance(error, OSError) else error
-        raise Unsuitable(f"the storage root {url!r} cannot be a path here ({problem}). {rule}") from None
+        raise Unsuitable(f"the storage root {url!r} cannot be a path here ({problem}).\n{rule}") from None
     if not is_directory:
-        raise Unsuitable(f"the storage root {url!r} is no directory. {rule}")
+        raise Unsuitable(f"the storage root {url!r} is no directory.\n{rule}")
     return LocalBackend(path)
 
 

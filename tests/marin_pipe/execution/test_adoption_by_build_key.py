@@ -3,12 +3,16 @@
 import json
 import shutil
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import pytest
+from faults import Killed
 from lab import Lab
 from lab_steps import Text, node
 
 from marin_pipe import Step
+from marin_pipe.execution import gc
+from marin_pipe.execution.commit import Commits
 from marin_pipe.execution.report import StepEvent
 
 
@@ -185,3 +189,39 @@ def test_a_plan_foresees_adoption_down_a_chain(lab: Lab) -> None:
     lab.run(chain("old"))
     assert set(lab.actions(chain("new")).values()) == {"adopt"}
     assert set(lab.statuses(chain("new")).values()) == {"adopted"}
+
+
+def test_an_adopter_that_is_killed_before_its_second_look_leaves_what_is_told_and_can_be_rebuilt(
+    lab: Lab, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A collection looks for adoptions, the adoption is published, the data goes, and nobody withdraws the adoption."""
+    source, adopter = node("a").named("source"), node("a").named("adopter")
+    lab.run(source)
+    publish, look_again = Commits._publish, gc._Collection._reached_meanwhile
+
+    def publish_while_collecting(self: Commits, *arguments: Any) -> NoReturn:
+        def published_too_late(collection: gc._Collection, *seen: Any) -> dict[str, str]:
+            reached = look_again(collection, *seen)
+            publish(self, *arguments)
+            return reached
+
+        patch.setattr(gc._Collection, "_reached_meanwhile", published_too_late)
+        gc.collect(self.store, gc.GcPolicy(older_than_s=0.0), delete=True, user="somebody")
+        raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Commits, "_publish", publish_while_collecting)
+        with pytest.raises(Killed):
+            lab.run(adopter)
+    commit = lab.commit(adopter)
+    assert commit is not None
+    assert commit.kind == "adopted"
+    consumer = node("b", (adopter,)).named("consumer")
+    assert lab.statuses(consumer) == {"adopter": "cached", "consumer": "failed"}
+    assert lab.exit_code == 5
+    failure = lab.reports[-1].steps[-1].failure
+    assert failure is not None
+    assert "run --force adopter" in failure.message
+    assert lab.actions(adopter) == {"adopter": "blocked"}
+    assert lab.statuses(consumer, selection={"force": "adopter"}) == {"adopter": "built", "consumer": "built"}
+    assert consumer.load(root=lab.root).read() == "b(a)"

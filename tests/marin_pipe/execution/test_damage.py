@@ -386,7 +386,9 @@ def test_a_dangling_link_in_data_is_an_unexpected_entry(lab: Lab) -> None:
     store = open_store(lab.root)
     (result,) = verify_outputs(store, Inventory(store=store).everything().values())
     assert [(m.problem, m.key.rpartition("/")[2]) for m in result.mismatches] == [("extra", "link")]
-    assert lab.statuses(step) == {"node": "cached"}
+    consumer = node("b", (step,)).named("consumer")
+    assert lab.statuses(consumer) == {"node": "cached", "consumer": "built"}
+    assert consumer.load(root=lab.root).read() == "b(a)"
 
 
 @pytest.fixture
