@@ -80,7 +80,7 @@ class Loader:
         seen = _look(inputs, root)
         for directory, data in inputs.items():
             files = seen[directory]
-            digested, known = self._verified.get(data.data_url, (False, {}))
+            digested, known = self._verified.get(data.data_url, (False, None))
             to_digest = mode == "digests" and not digested
             if files == known and not to_digest:
                 continue
