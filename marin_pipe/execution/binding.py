@@ -12,8 +12,9 @@ from marin_pipe.execution.errors import GraphError
 from marin_pipe.execution.handle import Step, StepPath
 from marin_pipe.execution.identity import RuntimeUse, Shape, form, omitted, shape
 from marin_pipe.execution.inputs import InputFile, InputFiles
+from marin_pipe.execution.mismatch import Mismatch, shown
 from marin_pipe.execution.secret import Secret, redact, refuse_secrets
-from marin_pipe.execution.values import ATOMS, Coercer, Mismatch, coercer, rebuild, shown, snapshot
+from marin_pipe.execution.values import ATOMS, Coercer, coercer, rebuild, snapshot
 
 if TYPE_CHECKING:
     from marin_pipe.execution.step import StepFunction

@@ -23,7 +23,7 @@ class Cancelled:
     """What became of a request to stop. `lease` is the owner's as it was; None if nobody held it."""
 
     outcome: Literal["idle", "stopped", "finished", "failed", "gone", "asked"]
-    """"finished" and "failed": it came to its own end meanwhile; "gone": its process has died; "asked": no answer yet."""
+    """"finished", "failed": it came to its own end meanwhile; "gone": its process has died; "asked": no answer yet."""
     lease: Lease | None
 
 

@@ -9,9 +9,10 @@ from marin_pipe.execution.errors import GraphError, RecordError, ResultError
 from marin_pipe.execution.identity import Shape, shape
 from marin_pipe.execution.load import revive
 from marin_pipe.execution.markers import Artifact
+from marin_pipe.execution.mismatch import shown
 from marin_pipe.execution.returns import place
 from marin_pipe.execution.secret import refuse_secrets_in_result
-from marin_pipe.execution.values import coerce, shown
+from marin_pipe.execution.values import coerce
 
 _SCALARS = (str, int, float, bool, type(None))
 MAX_DEPTH = 100

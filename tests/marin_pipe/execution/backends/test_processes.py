@@ -230,10 +230,12 @@ class TestClose:
         assert running.end().failed.outcome == "lost"
         wait_for(lambda: not any(map(is_running, pids)), "all workers to end")
 
-    def test_close_twice(self) -> None:
+    def test_close_twice(self, run: Run, bodies: Any) -> None:
         backend = LocalBackend(max_workers=1)
+        worker = run(bodies.process_id(), backend=backend).value
         backend.close()
         backend.close()
+        wait_for(lambda: not is_running(worker), "the worker to end")
 
     def test_threads_a_body_left_do_not_hold_up_the_end(self, run: Run, bodies: Any) -> None:
         started = time.monotonic()
