@@ -5,6 +5,7 @@ import threading
 import time
 from collections.abc import Iterator
 from typing import Any
+from unittest import mock
 
 from marin_storage import Store, open_store
 
@@ -48,16 +49,12 @@ def rows(runs: int) -> Iterator[Row]:
         target = {"target": chain_fan_join(LENGTH)}
         assert run(target, root=root).ok
         walls, requests = [], 0
-        original = run_module.open_store
         for _ in range(runs):
             slow = SlowBackend(open_store(root).backend)
-            run_module.open_store = lambda _url, slow=slow: Store(slow)  # type: ignore[assignment, misc]
-            try:
+            with mock.patch.object(run_module, "open_store", return_value=Store(slow)):
                 started = time.monotonic()
                 report = run(target, root=root)
                 walls.append(time.monotonic() - started)
-            finally:
-                run_module.open_store = original
             assert report.count("cached") == LENGTH
             requests = slow.requests
     walls.sort()

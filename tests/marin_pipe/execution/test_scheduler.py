@@ -95,7 +95,12 @@ def test_work_submitted_by_an_end_runs_too_and_the_loop_ends() -> None:
     scheduler = make()
 
     def chain(n: int) -> Work:
-        return work(lambda _: n, done=lambda value: (seen.append(value), n < 50 and scheduler.submit(chain(n + 1))))
+        def done(value: int) -> None:
+            seen.append(value)
+            if n < 50:
+                scheduler.submit(chain(n + 1))
+
+        return work(lambda _: n, done=done)
 
     scheduler.submit(chain(0))
     scheduler.loop()
