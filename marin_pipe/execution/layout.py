@@ -66,6 +66,8 @@ def commit_key(directory: str, number: int) -> str:
 
 def commit_number(file_name: str) -> int | None:
     """The number in a commit's file name, or None for another file."""
+    if not file_name.startswith("commit"):
+        return None  # as most names are: no need for the pattern
     match = COMMIT_FILE.match(file_name)
     if match is None:
         return None

@@ -105,14 +105,20 @@ def read_commit(store: Store, directory: str, number: int) -> Commit:
             why="it was copied or renamed after it was written",
             next=fix,
         )
-    match = STEP_DIRECTORY.match(directory.rpartition("/")[2])
-    if match and not isinstance(commit, Withdrawn) and commit.record.key[:KEY_DIGITS] != match["key"]:
+    if not isinstance(commit, Withdrawn) and not _is_of_directory(commit, directory):
         raise RecordError(
             f"{key}: the record belongs to {commit.record.name}, key {commit.record.key[:KEY_DIGITS]}",
             why="it was copied here, or its directory was renamed",
             next=fix,
         )
     return commit
+
+
+def _is_of_directory(commit: Served, directory: str) -> bool:
+    """Whether the commit's key is that in the directory's name, if there is one."""
+    if directory.endswith(commit.record.key[:KEY_DIGITS]):
+        return True
+    return STEP_DIRECTORY.match(directory.rpartition("/")[2]) is None
 
 
 def find_commit(store: Store, directory: str, number: int) -> Commit | RecordError:
