@@ -303,10 +303,35 @@ def _signals(engine: Engine, *, inline: bool) -> Iterator[None]:
         handlers[signal.SIGINT] = interrupt
     previous = {number: signal.signal(number, handler) for number, handler in handlers.items()}
     try:
-        yield
+        with _woken_by_signals(engine.scheduler):
+            yield
     finally:
         for number, handler in previous.items():
             signal.signal(number, handler)
+
+
+@contextmanager
+def _woken_by_signals(scheduler: Scheduler) -> Iterator[None]:
+    """Have every signal end the loop's wait.
+
+    Python runs handlers in the main thread only, but the kernel may interrupt any thread with the signal: a main thread
+    that waits for a lock then sleeps on. What the interpreter writes to the wake-up descriptor does not depend on that.
+    """
+    readable, writable = os.pipe()
+    os.set_blocking(writable, False)
+    previous = signal.set_wakeup_fd(writable, warn_on_full_buffer=False)
+
+    def listen() -> None:
+        while os.read(readable, 64):
+            scheduler.post(lambda: None)
+        os.close(readable)
+
+    threading.Thread(target=listen, name="signal-wake-up", daemon=True).start()
+    try:
+        yield
+    finally:
+        signal.set_wakeup_fd(previous)
+        os.close(writable)
 
 
 def _stop(engine: Engine, reason: StopReason, grace_s: float, text: str) -> None:
