@@ -1,9 +1,12 @@
 """Ctrl-C and SIGTERM, sent to real drivers whose steps take long, and the launch after them."""
 
 import signal
+import threading
 import time
+from pathlib import Path
 
 import pytest
+from lab import Lab
 from launching import Launching
 from marin_storage import open_store
 from outputs import check_once, check_whole
@@ -102,3 +105,28 @@ def test_ctrl_c_while_waiting_for_another_driver_ends_at_once(launching: Launchi
     assert (report["exit_code"], report["steps"]["long"][0]) == (130, "not run"), report["output"]
     assert owner.process.poll() is None
     assert launching.lease("long")["epoch"] == 1
+
+
+def test_a_signal_that_another_thread_receives_stops_the_launch(lab: Lab) -> None:
+    exp = lab.module(
+        """
+        import time
+        from marin_pipe import StepContext, step
+
+        @step
+        def wait(*, ctx: StepContext) -> int:
+            (ctx.work / "state").write_text("half")
+            time.sleep(600)
+            return 1
+        """
+    )
+    target = exp.wait()
+
+    def interrupt_this_thread() -> None:
+        while not list(Path(lab.root).glob("wait-*/work/*/state")):
+            time.sleep(0.01)
+        signal.pthread_kill(threading.get_ident(), signal.SIGINT)
+
+    threading.Thread(target=interrupt_this_thread, daemon=True).start()
+    assert lab.statuses(target, backend="local") == {"wait": "interrupted"}
+    assert lab.exit_code == 130
