@@ -3,7 +3,9 @@
 Both the plan and the run look through it, so that they cannot disagree.
 """
 
-from collections.abc import Callable, Iterable
+import gc
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -19,6 +21,18 @@ from marin_pipe.execution.observe import NOTHING, Observation, data_directory, o
 from marin_pipe.execution.pin import join_url, pin_address, resolve_pin
 from marin_pipe.execution.records import InputUse, Served
 from marin_pipe.execution.source import Fingerprint, fingerprint
+
+
+@contextmanager
+def _no_collection() -> Iterator[None]:
+    """Records are read by the thousand and none is garbage: looking through them again and again costs a third more."""
+    was_enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if was_enabled:
+            gc.enable()
 
 
 @dataclass(kw_only=True)
@@ -40,7 +54,8 @@ class View:
         if empty:
             seen = [NOTHING] * len(plain)
         else:
-            seen = self.store.map(lambda node: observe(self.store, node.directory, key=node.step.key), plain)
+            with _no_collection():
+                seen = self.store.map(lambda node: observe(self.store, node.directory, key=node.step.key), plain)
         self.observations.update(zip(plain, seen, strict=True))
         for node in graph.nodes:
             pin = node.step.options.pin
