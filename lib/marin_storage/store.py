@@ -92,7 +92,7 @@ class Store:
         try:
             return self.backend.create(key, data, durable=durable)
         except (Transient, AlreadyExists) as error:
-            return self._settle("create", key, data, error, durable, None, started_s)
+            return self._settle("create", key, data, error, durable=durable, version=None, started_s=started_s)
 
     def replace(self, key: str, data: bytes, *, version: str, durable: bool = False) -> str:
         """Compare-and-swap: write `data` if the object's version is `version`; returns the new version.
@@ -104,7 +104,7 @@ class Store:
         try:
             return self.backend.replace(key, data, version=version, durable=durable)
         except (Transient, Conflict) as error:
-            return self._settle("replace", key, data, error, durable, version, started_s)
+            return self._settle("replace", key, data, error, durable=durable, version=version, started_s=started_s)
 
     def write(self, key: str, data: bytes) -> str:
         """Write whatever is there; returns the version. For objects with one writer."""
@@ -210,6 +210,7 @@ class Store:
         key: str,
         data: bytes,
         failure: Exception,
+        *,
         durable: bool,
         version: str | None,
         started_s: float,

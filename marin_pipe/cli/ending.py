@@ -8,7 +8,7 @@ from marin_pipe.cli.output import cut, human_duration, print_line, shorten, show
 from marin_pipe.cli.printable import printable
 from marin_pipe.execution.errors import ExitCode
 from marin_pipe.execution.graph import Graph, Node
-from marin_pipe.execution.pin import join_url
+from marin_pipe.execution.layout import join_url
 from marin_pipe.execution.report import RunReport, Status, StepReport
 
 _TARGETS_SHOWN = 20

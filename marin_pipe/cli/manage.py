@@ -58,7 +58,7 @@ def adopt(app: App, *, step: str, source: str | None, reason: str | None, undo: 
         raise ConfigurationError(
             "an adoption needs a reason: it is shown in plans and records", next="add --reason TEXT"
         )
-    assert source is not None
+    assert source is not None  # not an undo: checked above
     other = find(app, source)
     ensure_writable(app.store, STORE_FILE)
     facts = provenance.collect(

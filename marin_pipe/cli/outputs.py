@@ -13,13 +13,13 @@ from marin_pipe.cli.select import find, matching_directories
 from marin_pipe.execution.errors import ExitCode, MissingOutput
 from marin_pipe.execution.finding import Found
 from marin_pipe.execution.inventory import Inventory, Stored
-from marin_pipe.execution.layout import display_name
+from marin_pipe.execution.layout import display_name, join_url
 from marin_pipe.execution.lineage import as_json as lineage_json
 from marin_pipe.execution.lineage import find_output, trace
 from marin_pipe.execution.lineage_tree import tree
 from marin_pipe.execution.observe import data_directory
 from marin_pipe.execution.outputs import Output, list_outputs
-from marin_pipe.execution.pin import join_url, resolve_pin
+from marin_pipe.execution.pin import resolve_pin
 from marin_pipe.execution.verify import Verified, verify_outputs
 
 _USERS_SHOWN = 3

@@ -9,22 +9,19 @@ from typing import Any
 from marin_storage import AlreadyExists, Conflict, Store
 
 from marin_pipe.execution import decide
+from marin_pipe.execution.describe import describe_step
 from marin_pipe.execution.errors import Busy, ConfigurationError, CorruptOutput, MissingOutput, PipelineError
 from marin_pipe.execution.graph import Graph, Node
 from marin_pipe.execution.inventory import Inventory
-from marin_pipe.execution.layout import commit_key
+from marin_pipe.execution.layout import commit_key, join_url
 from marin_pipe.execution.lease import Held, LeaseTimes, Newer, Taken, acquire, release
 from marin_pipe.execution.load import revive
-from marin_pipe.execution.namesakes import first_party_modules
 from marin_pipe.execution.observe import data_directory, observe
-from marin_pipe.execution.pin import join_url
 from marin_pipe.execution.records import (
     Adopted,
-    FileUse,
     Provenance,
     Record,
     Served,
-    SourceRecord,
     Withdrawn,
     encode,
 )
@@ -52,23 +49,12 @@ def target_of_node(store: Store, node: Node, *, provenance: Provenance) -> Targe
     step, source = node.step, view.source(node)
     present = tuple(i for i in node.inputs if view.commit(i) is not None)
     digests = {i.step.key: c.output_digest for i in present if (c := view.commit(i)) is not None}
-    complete = len(present) == len(node.inputs)
-    record = Record(
-        name=step.name,
-        function=step.function.name,
-        module=step.function.module_name,
-        version=step.version,
-        key=step.key,
-        arguments=dict(step.bound.canonical),
-        runtime=dict(step.bound.runtime),
-        modules=first_party_modules(step.bound.functions),
-        secrets=step.bound.secrets,
+    own = decide.own_arguments(step, digests) if len(present) == len(node.inputs) else None
+    record = describe_step(
+        step,
+        source=source,
         inputs=view.input_uses(replace(node, inputs=present)),
-        files=tuple(FileUse(argument=where, path=file.text, files=file.entries) for where, file in step.bound.files),
-        source=SourceRecord(digest=source.digest, parts=dict(source.parts), untraced=source.untraced),
-        build_key=decide.build_key(step, decide.own_arguments(step, digests), source_digest=source.digest)
-        if complete
-        else "",
+        build_key="" if own is None else decide.build_key(step, own, source_digest=source.digest),
         resources="",
         attempt_count=0,
         provenance=provenance,
@@ -107,7 +93,9 @@ def adopt(
         Busy: somebody works on the target, or the source was collected meanwhile.
     """
     if not reason.strip():
-        raise ConfigurationError("an adoption needs a reason: it is shown in plans and records", next="add --reason")
+        raise ConfigurationError(
+            "an adoption needs a reason: it is shown in plans and records", next="add --reason TEXT"
+        )
     if source == target.directory:
         raise ConfigurationError(f"{source} cannot adopt its own output")
     commit = observe(store, source).served()

@@ -10,22 +10,20 @@ from marin_storage import AlreadyExists, StorageError, Store
 
 from marin_pipe.execution import decide
 from marin_pipe.execution.backends.base import Completed
+from marin_pipe.execution.describe import describe_step
 from marin_pipe.execution.errors import RecordError
 from marin_pipe.execution.jobs import Committed, Job, Result, Superseded
 from marin_pipe.execution.layout import build_key_file, commit_key
 from marin_pipe.execution.lease import Held
 from marin_pipe.execution.manifest import size_problem, sizes_below
-from marin_pipe.execution.namesakes import first_party_modules
 from marin_pipe.execution.observe import Observation, data_directory, find_commit, observe, read_if_whole
 from marin_pipe.execution.records import (
     Adopted,
     BuildPointer,
     Built,
-    FileUse,
     Provenance,
     Record,
     Served,
-    SourceRecord,
     Usage,
     Withdrawn,
     encode,
@@ -57,7 +55,14 @@ class Commits:
             attempt=held.attempt,
             owner=held.lease.owner,
             output_digest=decide.output_digest(done.manifest, done.result),
-            record=self._record(job, done.result, done.result_type, done.usage, count, resumed_sources),
+            record=self._record(
+                job,
+                result=done.result,
+                result_type=done.result_type,
+                usage=done.usage,
+                count=count,
+                resumed_sources=resumed_sources,
+            ),
             manifest=done.manifest,
         )
         return self._publish(job, commit, count)
@@ -73,7 +78,9 @@ class Commits:
             number=held.lease.commit,
             owner=held.lease.owner,
             output_digest=commit.output_digest,
-            record=self._record(job, commit.record.result, commit.record.result_type, None, 0),
+            record=self._record(
+                job, result=commit.record.result, result_type=commit.record.result_type, usage=None, count=0
+            ),
             manifest=commit.manifest,
             source_directory=directory,
             source_commit=commit.number,
@@ -102,33 +109,23 @@ class Commits:
     def _record(
         self,
         job: Job,
+        *,
         result: object,
         result_type: str | None,
         usage: Usage | None,
         count: int,
         resumed_sources: tuple[str, ...] = (),
     ) -> Record:
-        step = job.step
-        return Record(
-            name=step.name,
-            function=step.function.name,
-            module=step.function.module_name,
-            version=step.version,
-            key=step.key,
-            arguments=dict(step.bound.canonical),
-            runtime=dict(step.bound.runtime),
-            modules=first_party_modules(step.bound.functions),
-            secrets=step.bound.secrets,
+        environment = job.step.options.environment
+        return describe_step(
+            job.step,
+            source=job.source,
             inputs=job.inputs,
-            files=tuple(
-                FileUse(argument=where, path=file.text, files=file.entries) for where, file in step.bound.files
-            ),
-            source=SourceRecord(digest=job.source.digest, parts=dict(job.source.parts), untraced=job.source.untraced),
             build_key=job.build_key,
             result=result,
             result_type=result_type,
             resources=repr(job.resource),
-            environment={name: self.redactor.redact(value) for name, value in step.options.environment.items()},
+            environment={name: self.redactor.redact(value) for name, value in environment.items()},
             attempt_count=count,
             resumed_sources=resumed_sources,
             usage=usage,

@@ -9,7 +9,7 @@ from marin_storage import NotFound, Store
 from marin_pipe.execution.graph import Graph
 from marin_pipe.execution.layout import GC_FILE, launches_directory
 from marin_pipe.execution.pin import pin_address
-from marin_pipe.execution.records import Launch, LaunchStep, Provenance, encode, parse
+from marin_pipe.execution.records import Launch, LaunchStep, Provenance, encode
 
 
 def new_run_id() -> str:
@@ -20,6 +20,7 @@ def new_run_id() -> str:
 def make_launch(
     graph: Graph, *, run: str, experiment: str, description: str, config: Any, provenance: Provenance
 ) -> Launch:
+    """What a launch asks for, ready to be recorded."""
     return Launch(
         run=run,
         experiment=experiment,
@@ -43,20 +44,8 @@ def make_launch(
 
 
 def write_launch(store: Store, launch: Launch) -> None:
-    # Durable: what a launch names is kept from collection by this record.
+    """Record a launch. Durable: what a launch names is kept from collection by this record."""
     store.create(f"{launches_directory(launch.experiment)}/{launch.run}.json", encode(launch), durable=True)
-
-
-def list_launches(store: Store, experiment: str) -> list[str]:
-    """Run ids of an experiment, newest first."""
-    names = [entry.key.rpartition("/")[2] for entry in store.list_directory(launches_directory(experiment)).files]
-    return sorted((name.removesuffix(".json") for name in names if name.endswith(".json")), reverse=True)
-
-
-def read_launch(store: Store, experiment: str, run: str) -> Launch:
-    key = f"{launches_directory(experiment)}/{run}.json"
-    launch: Launch = parse(Launch, store.read(key).data, key=key)
-    return launch
 
 
 def last_collection(store: Store) -> bytes:

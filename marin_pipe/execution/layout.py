@@ -121,3 +121,8 @@ def label_file(label: str) -> str:
 
 def launches_directory(experiment: str) -> str:
     return f"{PROJECT}/experiments/{experiment}"
+
+
+def join_url(root: str, key: str) -> str:
+    """A key's URL below a root."""
+    return f"{root.rstrip('/')}/{key}"

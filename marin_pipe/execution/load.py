@@ -10,9 +10,10 @@ from marin_pipe.execution.declared import describe, members
 from marin_pipe.execution.errors import GraphError, MissingOutput, RecordError
 from marin_pipe.execution.handle import Step
 from marin_pipe.execution.identity import Shape, shape
+from marin_pipe.execution.layout import join_url
 from marin_pipe.execution.markers import Artifact
 from marin_pipe.execution.observe import data_directory, observe
-from marin_pipe.execution.pin import join_url, resolve_pin
+from marin_pipe.execution.pin import resolve_pin
 from marin_pipe.execution.source import fingerprint
 from marin_pipe.execution.values import coerce
 

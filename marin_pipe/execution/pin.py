@@ -7,7 +7,7 @@ from marin_storage import Store, open_store
 from marin_pipe.execution import decide
 from marin_pipe.execution.errors import ConfigurationError, RecordError
 from marin_pipe.execution.handle import Pin, Step
-from marin_pipe.execution.layout import STEP_DIRECTORY, step_directory
+from marin_pipe.execution.layout import STEP_DIRECTORY, join_url, step_directory
 from marin_pipe.execution.markers import Artifact
 from marin_pipe.execution.observe import data_directory, observe
 from marin_pipe.execution.records import Built, FileEntry, Provenance, Record, Served
@@ -120,8 +120,3 @@ def _plain_directory(step: Step[object], pin: Pin, store: Store) -> Built:
 def pin_address(pin: Pin) -> str:
     """Where a pin points, as records keep it: a URL or an absolute path, whatever the working directory is later."""
     return pin.url.rstrip("/") if "://" in pin.url else os.path.abspath(os.path.expanduser(pin.url))
-
-
-def join_url(root: str, key: str) -> str:
-    """A key's URL below a root."""
-    return f"{root.rstrip('/')}/{key}"

@@ -13,10 +13,10 @@ from marin_pipe.execution.decide import Current, Stale
 from marin_pipe.execution.errors import CorruptOutput, ExitCode
 from marin_pipe.execution.graph import Graph, Node, build_graph
 from marin_pipe.execution.handle import SourcePolicy, Step
+from marin_pipe.execution.layout import join_url
 from marin_pipe.execution.lease import owner_is_dead
 from marin_pipe.execution.observe import list_work, read_lease
 from marin_pipe.execution.outlook import Fate, Outlook, foresee
-from marin_pipe.execution.pin import join_url
 from marin_pipe.execution.reasons import Reasons, names
 from marin_pipe.execution.selection import Selected, Selection, apply_selection
 from marin_pipe.execution.view import View

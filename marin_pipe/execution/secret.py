@@ -100,7 +100,6 @@ class Redactor:
         self._needles = (*_KNOWN_TOKENS, *self._names)
         longest_first = sorted(self._names, key=len, reverse=True)
         self._pattern = re.compile("|".join([*map(re.escape, longest_first), _TOKEN_PATTERN.pattern]))
-        self._bytes_needles = tuple(needle.encode("utf-8", "surrogateescape") for needle in self._needles)
 
     @classmethod
     def from_environment(
@@ -121,12 +120,6 @@ class Redactor:
     def redact(self, text: str) -> str:
         """`text` with every secret replaced by a note that names its variable."""
         return self._pattern.sub(self._note, text) if self.suspects(text) else text
-
-    def redact_bytes(self, data: bytes) -> bytes:
-        """The same for UTF-8; other bytes stay as they are."""
-        if not any(needle in data for needle in self._bytes_needles):
-            return data
-        return self.redact(data.decode("utf-8", "surrogateescape")).encode("utf-8", "surrogateescape")
 
     def suspects(self, text: str) -> bool:
         """Whether `text` may hold a secret: quick, and True too often."""

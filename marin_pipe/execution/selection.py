@@ -1,7 +1,7 @@
 """Which steps of a graph a launch may run: `--only`, `--upto`, `--after`, `--force`, `--downstream`."""
 
 import fnmatch
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 from marin_pipe.execution.errors import ConfigurationError
@@ -107,23 +107,20 @@ def _some(nodes: Iterable[Node]) -> str:
 
 def upstream_of(nodes: Iterable[Node]) -> frozenset[Node]:
     """`nodes` and everything they depend on."""
-    reached: set[Node] = set()
-    stack = list(nodes)
-    while stack:
-        node = stack.pop()
-        if node not in reached:
-            reached.add(node)
-            stack.extend(node.inputs)
-    return frozenset(reached)
+    return _reached(nodes, lambda node: node.inputs)
 
 
 def downstream_of(nodes: Iterable[Node]) -> frozenset[Node]:
     """`nodes` and everything that depends on them."""
+    return _reached(nodes, lambda node: node.consumers)
+
+
+def _reached(nodes: Iterable[Node], following: Callable[[Node], Iterable[Node]]) -> frozenset[Node]:
     reached: set[Node] = set()
     stack = list(nodes)
     while stack:
         node = stack.pop()
         if node not in reached:
             reached.add(node)
-            stack.extend(node.consumers)
+            stack.extend(following(node))
     return frozenset(reached)

@@ -7,6 +7,7 @@ from typing import Any
 
 from marin_storage import NotFound, Store
 
+from marin_pipe.execution.describe import file_uses
 from marin_pipe.execution.difference import Change, difference
 from marin_pipe.execution.graph import Node
 from marin_pipe.execution.inventory import Inventory, directory_of
@@ -77,7 +78,7 @@ class Subjects:
             version=step.version,
             key=step.key,
             arguments=step.bound.canonical,
-            files=tuple(FileUse(argument=a, path=file.text, files=file.entries) for a, file in step.bound.files),
+            files=file_uses(step),
             commit=stored.current,
             committed=stored.committed.get(stored.highest, 0.0),
             node=node,

@@ -16,9 +16,10 @@ from marin_pipe.execution.backends.base import LoadedInput
 from marin_pipe.execution.errors import CorruptOutput, RecordError
 from marin_pipe.execution.graph import Graph, Node
 from marin_pipe.execution.handle import SourcePolicy, StepPath
+from marin_pipe.execution.layout import join_url
 from marin_pipe.execution.manifest import size_problem, sizes_below
 from marin_pipe.execution.observe import NOTHING, Observation, data_directory, observe
-from marin_pipe.execution.pin import join_url, pin_address, resolve_pin
+from marin_pipe.execution.pin import pin_address, resolve_pin
 from marin_pipe.execution.records import InputUse, Served
 from marin_pipe.execution.source import Fingerprint, fingerprint
 

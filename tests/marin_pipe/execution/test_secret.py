@@ -92,7 +92,6 @@ def test_known_tokens_are_redacted_wherever_they_stand(token):
     redactor = Redactor({})
     for text in (token, f"Bearer {token}\n", f'{{"a":"{token}"}}', f"https://user:{token}@host", f"x={token};"):
         assert token not in redactor.redact(text)
-        assert token.encode() not in redactor.redact_bytes(text.encode())
 
 
 @pytest.mark.parametrize(
@@ -112,7 +111,6 @@ def test_known_tokens_are_redacted_wherever_they_stand(token):
 def test_ordinary_text_survives(text):
     redactor = Redactor.from_environment(environment={"HF_TOKEN": VALUE, "A_KEY": "none", "B_KEY": "1234567890"})
     assert redactor.redact(text) == text
-    assert redactor.redact_bytes(text.encode()) == text.encode()
 
 
 def test_values_are_redacted_in_every_spelling(tmp_path):
@@ -143,8 +141,8 @@ def test_the_longer_of_two_secrets_wins():
 
 def test_bytes_that_are_no_text_survive_around_a_secret():
     redactor = Redactor({"sécret-value": "A_KEY"})
-    data = b"\xff\x00" + "sécret-value".encode() + b"\xfe"
-    assert redactor.redact_bytes(data) == b"\xff\x00[A_KEY redacted]\xfe"
+    text = (b"\xff\x00" + "sécret-value".encode() + b"\xfe").decode("utf-8", "surrogateescape")
+    assert redactor.redact(text).encode("utf-8", "surrogateescape") == b"\xff\x00[A_KEY redacted]\xfe"
 
 
 @given(st.text(), st.text(), st.sampled_from(TOKENS))
