@@ -1,17 +1,19 @@
 """`process_shards`: many independent files of one step, of which a killed step redoes only the unfinished ones.
 
-Each finished shard leaves its file and, written after it, a note in the attempt's `work`: what it was made from, by
-which code, and the file's digest. A later attempt takes over every shard whose note still holds.
+Each finished shard leaves its files and, written after them, a note in the attempt's `work`: what it was made from, by
+which code, and the files' digests. A later attempt takes over every shard whose note still holds.
 """
 
 import hashlib
 import os
+import posixpath
 import shutil
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from types import FunctionType
 from typing import Any, Literal, TypeVar
 
 from marin_storage import NotFound, Store, open_store
@@ -36,12 +38,13 @@ class ShardNote(BaseModel):
     """`work/<attempt>/shards/done/<name>.json`."""
 
     model_config = ConfigDict(frozen=True, extra="forbid")
-    format: Literal[1] = 1
+    format: Literal[2] = 2
     input: str
     """sha256 of the canonical form of the shard's value."""
     code: str
     """Fingerprint of the source that the function reaches."""
-    digest: str
+    files: dict[str, str]
+    """By name within the shard's directory: the digest of each file."""
     summary: Any = None
 
 
@@ -62,18 +65,21 @@ class _Job:
 def process_shards(
     ctx: StepContext, shards: Mapping[str, T], function: Callable[[T, Path], Any], *, workers: int = 1
 ) -> dict[str, Any]:
-    """Make one output file for each shard; returns what `function` returned, by shard, in the order of `shards`.
+    """Make the output files of each shard; returns what `function` returned, by shard, in the order of `shards`.
 
     Args:
-        ctx: the step's context. Files go to `ctx.output / name`.
-        shards: by file name ("part-00007.parquet", "en/part-1.txt"): what the shard is made from. Values have a
-            canonical form, as arguments of steps do; a shard is done again if its value or the function's code changed.
-        function: `function(value, path)` writes the local file `path` and returns JSON or None. At the top level of a
-            module or script. Its bytes must depend on `value` alone: then they do not depend on `workers` either.
+        ctx: the step's context. Files go to `ctx.output / name`, or beside it with longer names.
+        shards: by name ("part-00007.parquet", "en/part-1.txt"): what the shard is made from. Values have a canonical
+            form, as arguments of steps do; a shard is done again if its value changed, or the code of `function` or of
+            a function within the value.
+        function: `function(value, path)` writes the local file `path`, or several files beside it whose names begin
+            with its name ("part-00007" -> "part-00007.tok", "part-00007.idx"), and returns JSON or None. At the top
+            level of a module or script. Its bytes must depend on `value` alone: then they do not depend on `workers`.
         workers: processes to use at once; 1 is this process.
 
     Raises:
         ShardsStopped: `ctx.should_stop()`; shards in progress are finished first.
+        ValueError: two shards wrote a file of one name.
     """
     if workers < 1:
         raise ConfigurationError(f"workers={workers} must be at least 1")
@@ -84,7 +90,9 @@ def process_shards(
             next="use workers=1 or a directory",
         )
     ctx.work  # noqa: B018  what lies there counts for a later try only if it was asked for: that marks whose it is
-    code = fingerprint([function]).digest
+    functions: dict[str, Any] = {}
+    inputs = {name: _identity(name, value, functions) for name, value in shards.items()}
+    code = fingerprint([function, *functions.values()]).digest
     jobs = [
         _Job(
             name=name,
@@ -93,30 +101,48 @@ def process_shards(
             url=ctx.store.url,
             work_key=ctx.work_key,
             output_key=ctx.output_key,
-            input=_identity(name, value),
+            input=inputs[name],
             code=code,
         )
         for name, value in shards.items()
     ]
     summaries: dict[str, Any] = {}
+    owners: dict[str, str] = {}
     with ctx.progress(len(jobs), "shards") as progress:
         for job in jobs:
-            if _take_over(ctx, job, summaries):
+            if (note := _take_over(ctx, job)) is not None:
+                _claim(job.name, note.files, owners)
+                summaries[job.name] = note.summary
                 progress.update()
         if summaries:
             ctx.log.info("%d of %d shards were finished by earlier attempts", len(summaries), len(jobs))
-        for name, summary in _run(ctx, [job for job in jobs if job.name not in summaries], workers):
-            summaries[name] = summary
+        for name, note in _run(ctx, [job for job in jobs if job.name not in summaries], workers):
+            _claim(name, note.files, owners)
+            summaries[name] = note.summary
             progress.update()
     return {name: summaries[name] for name in shards}
 
 
-def _identity(name: str, value: Any) -> str:
-    form = canonical(value, Any, where=f"shards[{name!r}]", visit=lambda _where, _object: None)
+def _identity(name: str, value: Any, functions: dict[str, Any]) -> str:
+    """The value's identity; adds the functions and classes that it names to `functions`."""
+
+    def visit(_where: str, found: Any) -> None:
+        if isinstance(found, (FunctionType, type)):
+            functions[f"{found.__module__}.{found.__qualname__}"] = found
+
+    form = canonical(value, Any, where=f"shards[{name!r}]", visit=visit)
     return hashlib.sha256(canonical_json(form).encode()).hexdigest()
 
 
-def _run(ctx: StepContext, jobs: list[_Job], workers: int) -> Iterator[tuple[str, Any]]:
+def _claim(name: str, files: Mapping[str, str], owners: dict[str, str]) -> None:
+    """Refuse a file that another shard has written: one of the two would be lost."""
+    for file in files:
+        target = _beside(name, file)
+        if owners.setdefault(target, name) != name:
+            raise ValueError(f"shards {owners[target]!r} and {name!r} both wrote {target!r}")
+
+
+def _run(ctx: StepContext, jobs: list[_Job], workers: int) -> Iterator[tuple[str, ShardNote]]:
     if workers == 1 or len(jobs) < 2:
         for job in jobs:
             _stop_if_asked(ctx)
@@ -143,42 +169,59 @@ def _stop_if_asked(ctx: StepContext) -> None:
         raise ShardsStopped("the step was asked to stop between shards", next="run again: finished shards are kept")
 
 
-def _make_in_process(job: _Job) -> Any:
+def _make_in_process(job: _Job) -> ShardNote:
     return _make(job, open_store(job.url))
 
 
-def _make(job: _Job, store: Store) -> Any:
-    """Write one shard's file, then the note that it is done, then publish it."""
-    data_key = _data_key(job.work_key, job.name)
-    with _local_file(store, data_key) as path:
+def _make(job: _Job, store: Store) -> ShardNote:
+    """Write one shard's files, then the note that it is done, then publish them."""
+    folder_key = _data_key(job.work_key, job.name)
+    with _local_folder(store, folder_key) as folder:
+        path = folder / posixpath.basename(job.name)
         summary = job.function(job.value, path)
-        if not path.is_file():
-            raise FileNotFoundError(f"shard {job.name!r}: {job.function.__qualname__} wrote no file at the path it got")
+        names = sorted(file.name for file in folder.iterdir())
+        _check_names(job, folder, names)
         if not is_local(store):
-            store.upload(path, data_key)
-            store.upload(path, f"{job.output_key}/{job.name}")
-    note = ShardNote(input=job.input, code=job.code, digest=store.digest(data_key), summary=summary)
+            for name in names:
+                store.upload(folder / name, f"{folder_key}/{name}")
+                store.upload(folder / name, f"{job.output_key}/{_beside(job.name, name)}")
+    files = {name: store.digest(f"{folder_key}/{name}") for name in names}
+    note = ShardNote(input=job.input, code=job.code, files=files, summary=summary)
     store.write(_note_key(job.work_key, job.name), encode(note))
     if is_local(store):
-        _publish(store, data_key, f"{job.output_key}/{job.name}")
-    return summary
+        _publish_all(store, job, folder_key, names)
+    return note
+
+
+def _check_names(job: _Job, folder: Path, names: list[str]) -> None:
+    function, begin = job.function.__qualname__, posixpath.basename(job.name)
+    if not names:
+        raise FileNotFoundError(f"shard {job.name!r}: {function} wrote no file at the path it got")
+    for name in names:
+        if not (folder / name).is_file():
+            raise ValueError(f"shard {job.name!r}: {function} made the directory {name!r}; a shard writes files only")
+        if not name.startswith(begin):
+            raise ValueError(
+                f"shard {job.name!r}: {function} wrote {name!r}; its files' names must begin with {begin!r}"
+            )
 
 
 @contextmanager
-def _local_file(store: Store, key: str) -> Iterator[Path]:
-    """Where a function may write the file: in its place on a local store, else in a temporary directory."""
+def _local_folder(store: Store, key: str) -> Iterator[Path]:
+    """An empty directory for a shard's files: in its place on a local store, else a temporary one."""
     local = store.local_path(key)
     if local is not None:
-        local.parent.mkdir(parents=True, exist_ok=True)
-        # What an earlier try of this attempt left, which may be half of a file.
-        local.unlink(missing_ok=True)
+        if local.exists():
+            # What an earlier try of this attempt left, which may be half of a file.
+            shutil.rmtree(local)
+        local.mkdir(parents=True)
         yield local
         return
     with tempfile.TemporaryDirectory(prefix="marin_pipe-shard-") as folder:
-        yield Path(folder) / os.path.basename(key)
+        yield Path(folder)
 
 
-def _take_over(ctx: StepContext, job: _Job, summaries: dict[str, Any]) -> bool:
+def _take_over(ctx: StepContext, job: _Job) -> ShardNote | None:
     """Publish the shard from an earlier attempt that finished it, if its note and its bytes still hold."""
     for work_key in ctx.earlier_work_keys:
         key = _note_key(work_key, job.name)
@@ -188,14 +231,13 @@ def _take_over(ctx: StepContext, job: _Job, summaries: dict[str, Any]) -> bool:
             continue
         if (note.input, note.code) != (job.input, job.code):
             continue
-        data_key = _data_key(work_key, job.name)
-        if not _is_whole(ctx.store, data_key, note.digest):
+        folder_key = _data_key(work_key, job.name)
+        if not all(_is_whole(ctx.store, f"{folder_key}/{name}", digest) for name, digest in note.files.items()):
             ctx.log.warning("shard %s of an earlier attempt was changed or lost; it is made again", job.name)
             continue
-        _publish(ctx.store, data_key, f"{job.output_key}/{job.name}")
-        summaries[job.name] = note.summary
-        return True
-    return False
+        _publish_all(ctx.store, job, folder_key, list(note.files))
+        return note
+    return None
 
 
 def _is_whole(store: Store, key: str, digest: str) -> bool:
@@ -205,8 +247,13 @@ def _is_whole(store: Store, key: str, digest: str) -> bool:
         return False
 
 
+def _publish_all(store: Store, job: _Job, folder_key: str, names: list[str]) -> None:
+    for name in names:
+        _publish(store, f"{folder_key}/{name}", f"{job.output_key}/{_beside(job.name, name)}")
+
+
 def _publish(store: Store, source: str, target: str) -> None:
-    """Copy a shard to the output; on a local disk by a second name for the same bytes."""
+    """Copy a shard's file to the output; on a local disk by a second name for the same bytes."""
     from_path, to_path = store.local_path(source), store.local_path(target)
     if from_path is not None and to_path is not None:
         to_path.parent.mkdir(parents=True, exist_ok=True)
@@ -226,8 +273,14 @@ def _publish(store: Store, source: str, target: str) -> None:
         store.upload(Path(file.name), target)
 
 
+def _beside(name: str, file: str) -> str:
+    """The output file of shard `name` whose own name is `file`."""
+    return posixpath.join(posixpath.dirname(name), file)
+
+
 def _data_key(work_key: str, name: str) -> str:
-    return f"{work_key}/shards/data/{name}"
+    # Not a name of its own below a shard "a" that shares its work with a shard "a/b".
+    return f"{work_key}/shards/data/{name}+"
 
 
 def _note_key(work_key: str, name: str) -> str:

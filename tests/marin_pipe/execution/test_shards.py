@@ -1,8 +1,10 @@
 """Resumable shards: nothing is done twice, nothing stale or damaged is taken over, bytes do not depend on workers."""
 
 import hashlib
+import importlib.util
 import os
 import shutil
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -32,6 +34,11 @@ def fail_on_bad(text: str, path: Path) -> int:
         calls.write(f"{text}\n")
     path.write_text(text.upper())
     return len(text)
+
+
+def write_index_or_itself(text: str, path: Path) -> None:
+    """A file of the shard's own name if that has a suffix, else an index beside it."""
+    (path if path.suffix else path.with_name(path.name + ".idx")).write_text(text)
 
 
 def write_nothing(text: str, path: Path) -> None:
@@ -142,7 +149,7 @@ def test_damaged_work_is_never_taken_over(attempts: Attempts, calls: Callable[[]
     calls()
     # The output has its own name for the same bytes; a crash of the machine may have lost both.
     shutil.rmtree(attempts.output)
-    file = attempts.root / "work/1/shards/data/1"
+    file = attempts.root / "work/1/shards/data/1+/1"
     if damage == "flip":
         file.write_bytes(b"ONF")
     elif damage == "cut":
@@ -154,6 +161,77 @@ def test_damaged_work_is_never_taken_over(attempts: Attempts, calls: Callable[[]
     process_shards(attempts.next(), {"1": "one", "2": "two"}, fail_on_bad)
     assert calls() == ["one"]
     assert files(attempts.output) == {"1": b"ONE", "2": b"TWO"}
+
+
+def write_index(text: str, path: Path) -> int:
+    """Two files, named after the shard."""
+    path.with_name(path.name + ".txt").write_text(text)
+    path.with_name(path.name + ".idx").write_text(str(len(text)))
+    return len(text)
+
+
+def write_elsewhere(_text: str, path: Path) -> None:
+    path.with_name("other").write_text("")
+
+
+def write_directory(_text: str, path: Path) -> None:
+    path.mkdir()
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_shard_may_write_several_files(attempts: Attempts, workers: int) -> None:
+    shards = {"a": "one", "sub/b": "three"}
+    assert process_shards(attempts.next(), shards, write_index, workers=workers) == {"a": 3, "sub/b": 5}
+    expected = {"a.idx": b"3", "a.txt": b"one", "sub/b.idx": b"5", "sub/b.txt": b"three"}
+    assert files(attempts.output) == expected
+    shutil.rmtree(attempts.output)
+    (attempts.root / "work/1/shards/data/a+/a.idx").write_bytes(b"4")
+    assert process_shards(attempts.next(), shards, write_index, workers=workers) == {"a": 3, "sub/b": 5}
+    assert files(attempts.output) == expected
+
+
+def test_shards_of_one_place_do_not_disturb_each_other(attempts: Attempts) -> None:
+    process_shards(attempts.next(), {"a/b": "inner", "a": "outer"}, write_index)
+    assert files(attempts.output)["a/b.txt"] == b"inner"
+    assert files(attempts.output)["a.txt"] == b"outer"
+
+
+@pytest.mark.parametrize(
+    ("shards", "function", "message"),
+    [
+        ({"a": "one"}, write_elsewhere, "must begin with 'a'"),
+        ({"a": "one"}, write_directory, "writes files only"),
+        ({"a": "one", "a.idx": "two"}, write_index_or_itself, "both wrote 'a.idx'"),
+    ],
+)
+def test_files_out_of_place_are_refused(
+    attempts: Attempts, shards: dict[str, str], function: Callable[[str, Path], Any], message: str
+) -> None:
+    with pytest.raises(ValueError, match=message):
+        process_shards(attempts.next(), shards, function)
+
+
+def apply_function(value: dict[str, Any], path: Path) -> None:
+    path.write_text(value["function"](value["text"]))
+
+
+def test_a_changed_function_within_a_value_makes_its_shard_again(attempts: Attempts, tmp_path: Path) -> None:
+    def run(source: str) -> bytes:
+        (tmp_path / "user_function.py").write_text(source)
+        spec = importlib.util.spec_from_file_location("user_function", tmp_path / "user_function.py")
+        assert spec is not None
+        assert spec.loader is not None
+        module = importlib.util.module_from_spec(spec)
+        sys.modules["user_function"] = module
+        spec.loader.exec_module(module)
+        process_shards(attempts.next(), {"a": {"function": module.change, "text": "Text"}}, apply_function)
+        return files(attempts.output)["a"]
+
+    try:
+        assert run("def change(text):\n    return text.upper()\n") == b"TEXT"
+        assert run("def change(text):\n    return text.lower()\n") == b"text"
+    finally:
+        sys.modules.pop("user_function", None)
 
 
 def test_a_stop_keeps_what_is_finished(attempts: Attempts, calls: Callable[[], list[str]]) -> None:
@@ -203,7 +281,7 @@ def test_a_remote_store_gets_the_same_files() -> None:
     assert summaries == {"sub/1": {"characters": 3}, "2": {"characters": 3}}
     assert store.read("attempts/2/output/sub/1").data == b"ONE"
     assert store.read("attempts/2/output/2").data == b"TWO"
-    assert "work/2/shards/data/sub/1" not in [entry.key for entry in store.list_files("work/2")]
+    assert "work/2/shards/data/sub/1+/1" not in [entry.key for entry in store.list_files("work/2")]
 
 
 def test_errors_name_what_is_wrong(attempts: Attempts) -> None:
