@@ -1,0 +1,1 @@
+"""Text and tokens: documents, cleaning, deduplication, tokenizers, token stores, training order. Knows no JAX."""

@@ -1,0 +1,40 @@
+"""Manifests: one small JSON file at the root of a data set, that says what its parts hold."""
+
+import json
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
+
+from marin_corpus.errors import CorruptData, Mismatch
+
+if TYPE_CHECKING:
+    from upath import UPath
+
+
+def encode_manifest(kind: str, fields: Mapping[str, Any], *, format: int = 1) -> bytes:
+    """The bytes of a manifest; equal fields give equal bytes."""
+    return (json.dumps({"kind": kind, "format": format, **fields}, indent=1, ensure_ascii=False) + "\n").encode()
+
+
+def read_manifest(folder: "UPath", name: str, *, kind: str, format: int = 1) -> dict[str, Any]:
+    """Read `folder / name` and check what it is.
+
+    Raises:
+        Mismatch: there is no such file, or it is the manifest of something else.
+        CorruptData: it is no JSON object.
+    """
+    try:
+        data = (folder / name).read_bytes()
+    except (FileNotFoundError, NotADirectoryError) as error:
+        raise Mismatch(
+            f"{folder} holds no {kind}: it has no {name}",
+            next=f"give the directory that a step which makes {kind} wrote",
+        ) from error
+    try:
+        fields = json.loads(data)
+    except ValueError as error:
+        raise CorruptData(f"{folder / name} is not JSON: {error}", next="make the data again") from error
+    if not isinstance(fields, dict) or fields.get("kind") != kind:
+        raise Mismatch(f"{folder / name} is no manifest of {kind}")
+    if fields.get("format") != format:
+        raise Mismatch(f"{folder / name} has format {fields.get('format')}; this version reads format {format}")
+    return fields
