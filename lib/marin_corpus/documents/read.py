@@ -3,6 +3,7 @@
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+
 import pyarrow as pa
 
 from marin_corpus.documents.schema import SCHEMA
