@@ -25,6 +25,11 @@ def parse_size(text: str) -> int:
     return int(float(match["number"]) * _UNITS[match["unit"]])
 
 
+def memory_bytes(memory: str | None) -> int:
+    """Bytes of a resource's `memory`; 0 if it asks for none. Raises ValueError for another form."""
+    return 0 if memory is None else parse_size(memory)
+
+
 @dataclass(frozen=True)
 class CPU:
     """`count` cores and, if given, `memory` (such as "4GiB") on one host."""
@@ -35,12 +40,11 @@ class CPU:
     def __post_init__(self) -> None:
         if self.count < 0:
             raise ValueError(f"CPU(count={self.count}) must not be negative")
-        if self.memory is not None:
-            parse_size(self.memory)
+        memory_bytes(self.memory)
 
     @property
     def memory_bytes(self) -> int:
-        return parse_size(self.memory) if self.memory else 0
+        return memory_bytes(self.memory)
 
 
 @dataclass(frozen=True)
@@ -55,12 +59,11 @@ class GPU:
     def __post_init__(self) -> None:
         if self.count < 1:
             raise ValueError(f"GPU(count={self.count}) must be at least 1")
-        if self.memory is not None:
-            parse_size(self.memory)
+        memory_bytes(self.memory)
 
     @property
     def memory_bytes(self) -> int:
-        return parse_size(self.memory) if self.memory else 0
+        return memory_bytes(self.memory)
 
 
 @dataclass(frozen=True)
@@ -73,12 +76,11 @@ class TPU:
     def __post_init__(self) -> None:
         if not re.match(r"^v[0-9]+[a-z]*-[0-9]+$", self.kind):
             raise ValueError(f"TPU({self.kind!r}) must name a slice type such as 'v5p-64'")
-        if self.memory is not None:
-            parse_size(self.memory)
+        memory_bytes(self.memory)
 
     @property
     def memory_bytes(self) -> int:
-        return parse_size(self.memory) if self.memory else 0
+        return memory_bytes(self.memory)
 
 
 Resource = CPU | GPU | TPU
