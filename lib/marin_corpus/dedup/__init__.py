@@ -1,0 +1,1 @@
+"""Repeated documents and paragraphs, near-duplicates, overlap with evaluation sets."""

@@ -1,0 +1,1 @@
+"""Documents: their normal form, parts, and the attributes computed for them."""

@@ -1,0 +1,1 @@
+"""Facts about documents, written as attributes, and `consolidate`, which acts on them."""

@@ -1,0 +1,1 @@
+"""Batches of tokens in training order."""

@@ -1,0 +1,1 @@
+"""The training order, a pure function of configuration, seed and step."""

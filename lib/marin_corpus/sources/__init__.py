@@ -1,0 +1,1 @@
+"""Where documents come from: files, installed packages, downloads, hubs."""

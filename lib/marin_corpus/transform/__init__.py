@@ -1,0 +1,1 @@
+"""Changes of text: HTML to text, normalisation, splitting, functions of your own."""
