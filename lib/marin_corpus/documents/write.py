@@ -7,8 +7,9 @@ from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+import xxhash
 
-from marin_corpus.documents.schema import SCHEMA, RowsDigest, document_id, encode_meta
+from marin_corpus.documents.schema import SCHEMA, RowsDigest, encode_meta
 from marin_corpus.manifest import encode_manifest
 from marin_corpus.output import Output
 
@@ -16,7 +17,9 @@ MANIFEST = "documents.json"
 PART_TEXT_BYTES = 128 << 20
 """Text in a part before the next one begins: small enough for one worker's memory, large enough for object storage."""
 ROW_GROUP_TEXT_BYTES = 16 << 20
-"""Text in a row group, which is what a reader holds in memory at a time."""
+"""Text and meta in a row group, which is what a reader holds in memory at a time."""
+_ROW_BYTES = 256
+"""Counted for a row beside its text and meta, so that short texts do not make groups of a million Python objects."""
 
 
 class DocumentWriter:
@@ -57,18 +60,25 @@ class DocumentWriter:
             self._writer.close()
 
     def add(self, text: str, *, source: str, meta: Mapping[str, Any] | str = "{}") -> None:
-        """Append a document; `meta` as JSON text is taken as it is."""
-        size = len(text.encode())
+        """Append a document; `meta` as JSON text is taken as it is.
+
+        Raises:
+            UnicodeEncodeError: the text holds a lone surrogate; nothing was added.
+        """
+        data = text.encode()
+        size = len(data)
         if self._limit is not None and self._num_documents and self._text_bytes + size > self._limit:
             self._finish_part()
         columns = self._columns
-        columns["id"].append(document_id(text))
+        columns["id"].append(xxhash.xxh3_128_hexdigest(data))  # as `document_id`, without encoding again
         columns["text"].append(text)
         columns["source"].append(source)
-        columns["meta"].append(meta if isinstance(meta, str) else encode_meta(meta))
+        if not isinstance(meta, str):
+            meta = encode_meta(meta)
+        columns["meta"].append(meta)
         self._num_documents += 1
         self._text_bytes += size
-        self._pending_bytes += size
+        self._pending_bytes += size + len(meta) + _ROW_BYTES
         self._sources[source] += 1
         if self._pending_bytes >= ROW_GROUP_TEXT_BYTES:
             self._flush()
