@@ -1,6 +1,8 @@
 """Opening data files by path or URL."""
 
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import IO, TYPE_CHECKING, Any, TypeAlias, Union, cast
 
 if TYPE_CHECKING:
@@ -19,8 +21,11 @@ def open_binary(url: str) -> IO[bytes]:
     return cast("IO[bytes]", fsspec.open(url, "rb").open())
 
 
-def open_parquet(url: str) -> Any:
-    """A `pyarrow.parquet.ParquetFile`; use it as a context manager."""
+@contextmanager
+def open_parquet(url: str) -> Iterator[Any]:
+    """A `pyarrow.parquet.ParquetFile`, as a context manager."""
     import pyarrow.parquet as pq
 
-    return pq.ParquetFile(open_binary(url))
+    # Both are closed: a ParquetFile leaves a file that it was given open.
+    with open_binary(url) as file, pq.ParquetFile(file) as parquet:
+        yield parquet

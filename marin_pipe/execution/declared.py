@@ -202,7 +202,8 @@ def spec_as(cls: type, annotation: Any) -> ClassSpec | None:
         if not arguments or not isinstance(origin, type) or not issubclass(cls, origin):
             return class_spec(cls)
         if cls is not origin:  # its parameters are those that make its base the declared one
-            own = dict(zip(origin.__parameters__, arguments, strict=False))  # type: ignore[attr-defined]
+            # Abstract classes such as Callable take arguments without naming parameters.
+            own = dict(zip(getattr(origin, "__parameters__", ()), arguments, strict=False))
             inherited = bindings(cls, getattr(cls, "__parameters__", ())).get(origin, {})
             meant = {inherited.get(parameter): value for parameter, value in own.items()}
             arguments = tuple(bound(parameter, meant) for parameter in getattr(cls, "__parameters__", ()))
