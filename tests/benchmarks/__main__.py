@@ -9,7 +9,12 @@ import sys
 
 from tests.benchmarks.measure import REPOSITORY, Row
 
-BENCHMARKS = {"import": "start_up", "engine": "engine", "storage-latency": "storage_latency"}
+BENCHMARKS = {
+    "import": "start_up",
+    "engine": "engine",
+    "storage-latency": "storage_latency",
+    "near-duplicates": "near_duplicates",
+}
 TABLE = REPOSITORY / "docs" / "reference" / "benchmarks.md"
 
 
