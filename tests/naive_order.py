@@ -50,7 +50,7 @@ def naive_order(
         if number in starts:
             weights, fresh = stages[starts.index(number)][1], True
         if fresh:
-            active = {n: w for n, w in weights.items() if by_name[n].limit is None or drawn[n] < by_name[n].limit}
+            active = {name: weight for name, weight in weights.items() if drawn[name] != by_name[name].limit}
             if not active:
                 return
             mixture_start, fresh = number, False
@@ -74,4 +74,4 @@ def naive_order(
         yield name, ordinal, epoch, sequence
         drawn[name] += 1
         number += 1
-        fresh = component.limit is not None and drawn[name] == component.limit
+        fresh = drawn[name] == component.limit

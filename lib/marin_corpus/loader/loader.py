@@ -204,7 +204,10 @@ class Loader:
         Kept beside a checkpoint of that step, it tells a resumed run whether its past is still the same. Stages that
         begin later, and components first read later, do not count; neither does where the stores lie.
         """
-        before = 0 if step == 0 else sum(self._batches.span(data_batch_of(step - 1, skipped)))
+        before = 0
+        if step > 0:
+            self._check_end(step - 1, skipped)
+            before = sum(self._batches.span(data_batch_of(step - 1, skipped)))
         drawn = self.order.segments.drawn_before(before)
         config = self.config
         data = [

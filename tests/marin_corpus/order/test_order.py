@@ -73,8 +73,9 @@ def test_stages_that_are_changed_or_added_later_leave_the_past_as_it_was(case: A
 def test_a_cap_reads_every_sequence_equally_often_and_none_more(case: Any) -> None:
     components = [replace(c, limit=2 * c.used) for c in case[0]]
     order = Order(components, [(0, {c.name: Fraction(1) for c in components})], seed=0)
-    assert order.segments.end == sum(2 * c.used for c in components)
-    draws = order.locate(np.arange(order.segments.end))
+    total = sum(2 * c.used for c in components)
+    assert order.segments.end == total
+    draws = order.locate(np.arange(total))
     for number, component in enumerate(order.components):
         times = np.bincount(draws.sequence[draws.component == number], minlength=component.available)
         assert sorted(times.tolist()) == [0] * (component.available - component.used) + [2] * component.used
