@@ -2,9 +2,11 @@
 
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 
 from marin_corpus.documents.schema import SCHEMA
 from marin_corpus.documents.write import MANIFEST
@@ -66,13 +68,23 @@ class DocumentSet:
         return dict(sorted(counts.items()))
 
 
+@contextmanager
+def opened_part(url: str) -> Iterator[pq.ParquetFile]:
+    """A parquet file of ours. Raises CorruptData if it is missing or damaged, on opening and within the block."""
+    try:
+        with open_parquet(url) as file:
+            yield file
+    except (FileNotFoundError, pa.ArrowInvalid) as error:
+        raise CorruptData(f"{url} is missing or damaged", why=str(error), next="make the data again") from error
+
+
 def read_batches(part: DocumentPart, columns: Sequence[str] = tuple(SCHEMA.names)) -> Iterator[pa.RecordBatch]:
     """The rows of a part in order, a row group (about 16 MB of text) in memory at a time.
 
     Raises:
         CorruptData: the file is not the one the manifest describes.
     """
-    with open_parquet(part.url) as file:
+    with opened_part(part.url) as file:
         recorded = (file.schema_arrow.metadata or {}).get(b"rows_digest") or (file.metadata.metadata or {}).get(
             b"rows_digest"
         )

@@ -145,7 +145,7 @@ def _field_type(piece: Piece, schema: pa.Schema, name: str) -> pa.DataType:
         return schema.field(name).type
     first, *rest = name.split(".")
     kind = schema.field(first).type
-    for index, key in enumerate(rest, 1):
+    for index, key in enumerate(rest):
         names = [kind.field(i).name for i in range(kind.num_fields)] if pa.types.is_struct(kind) else []
         if key not in names:
             path = ".".join((first, *rest[:index]))
@@ -163,9 +163,18 @@ def _check_type(piece: Piece, name: str, kind: pa.DataType, *, text: bool) -> No
             f"{piece.name}: column {name!r} has the type {kind}, not text", next="name the column that holds the text"
         )
     if types.is_binary(kind) or types.is_large_binary(kind) or types.is_fixed_size_binary(kind):
-        raise BadInput(f"{piece.name}: column {name!r} holds bytes ({kind}), which JSON cannot say")
+        raise BadInput(
+            f"{piece.name}: column {name!r} holds bytes ({kind}), which JSON cannot say",
+            next="leave it out of json_fields and meta_fields",
+        )
     for index in range(kind.num_fields):
-        _check_type(piece, name, kind.field(index).type, text=False)
+        inner = kind.field(index).type
+        if types.is_temporal(inner) and getattr(inner, "unit", "") == "ns":
+            raise BadInput(
+                f"{piece.name}: column {name!r} holds times in nanoseconds within {kind}",
+                next="write microseconds, or leave it out of json_fields and meta_fields",
+            )
+        _check_type(piece, name, inner, text=False)
 
 
 def _group(weighted: Iterable[tuple[Piece, int]]) -> Iterator[tuple[Piece, ...]]:

@@ -210,7 +210,7 @@ class ParquetRows:
                 for batch in file.iter_batches(
                     batch_size=_BATCH_ROWS, row_groups=list(groups), columns=self._columns, use_threads=False
                 ):
-                    for record in batch.to_pylist():
+                    for record in _rows(batch):
                         self._row += 1
                         yield record
         except (OSError, pa.ArrowException) as error:
@@ -219,6 +219,22 @@ class ParquetRows:
                 why=str(error),
                 next="copy or download the file again",
             ) from error
+
+
+def _rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any] | BadRecord]:
+    # Arrow writes times alike wherever it runs; as Python objects they depend on whether pandas is installed.
+    texts = [column.cast(pa.string()) if pa.types.is_temporal(column.type) else column for column in batch.columns]
+    batch = pa.RecordBatch.from_arrays(texts, names=batch.schema.names)
+    try:
+        yield from batch.to_pylist()
+    except UnicodeDecodeError:
+        # Nothing was given out yet: all rows are made before the first is yielded.
+        for index in range(batch.num_rows):
+            try:
+                (record,) = batch.slice(index, 1).to_pylist()
+            except UnicodeDecodeError as error:
+                record = BadRecord("invalid_encoding", f"a text column holds bytes that are not UTF-8: {error.reason}")
+            yield record
 
 
 class WholeFile:
