@@ -110,28 +110,26 @@ class WindowReader:
         if self.document_ends is None:
             batch["segment_ids"][rows] = 1
             batch["positions"][rows] = np.arange(length - 1, dtype=np.int32)
-            return
-        begins = self._begins(starts, length)
-        segments = np.cumsum(begins, axis=1, dtype=np.int32) + 1
-        batch["segment_ids"][rows] = segments[:, :-1]
-        places = np.arange(length, dtype=np.int32)
-        positions = places - np.maximum.accumulate(np.where(begins, places, 0), axis=1)
-        batch["positions"][rows] = positions[:, :-1]
-        # Nothing that attention sees tells how the next document begins.
-        weights = np.array(batch["loss_weights"][rows])
-        weights[begins[:, 1:]] = 0.0
-        batch["loss_weights"][rows] = weights
+        else:
+            self._tell_documents_apart(batch, rows, starts, self.document_ends)
 
-    def _begins(self, starts: Integers, length: int) -> NDArray[np.bool_]:
-        """Where a document begins inside of each window [N, S + 1]; not at its first token."""
-        assert self.document_ends is not None
-        first = np.searchsorted(self.document_ends, starts, side="right")
-        counts = np.searchsorted(self.document_ends, starts + length, side="left") - first
-        rows = np.repeat(np.arange(len(starts)), counts)
-        ends = np.arange(len(rows)) - np.repeat(np.cumsum(counts) - counts, counts) + np.repeat(first, counts)
-        begins = np.zeros((len(starts), length), bool)
-        begins[rows, self.document_ends[ends] - starts[rows]] = True
-        return begins
+    def _tell_documents_apart(
+        self, batch: Batch, rows: slice | Integers, starts: Integers, document_ends: NDArray[np.int64]
+    ) -> None:
+        shape = (len(starts), self.packing.sequence_length)
+        first = np.searchsorted(document_ends, starts, side="right")
+        # Documents that begin inside of a window behind its first input.
+        counts = np.searchsorted(document_ends, starts + shape[1], side="left") - first
+        row, number = _ranges(counts + 1)
+        begins = document_ends[np.minimum(first[row] + number - 1, len(document_ends) - 1)] - starts[row]
+        begins = row * shape[1] + np.where(number == 0, 0, begins)
+        batch["segment_ids"][rows], batch["positions"][rows] = _runs(begins, number + 1, shape)
+        # Nothing that attention sees tells how the next document begins: no weight for its first token.
+        counts = np.searchsorted(document_ends, starts + shape[1], side="right") - first
+        row, number = _ranges(counts)
+        weights = np.array(batch["loss_weights"][rows])
+        weights[row, document_ends[first[row] + number] - starts[row] - 1] = 0.0
+        batch["loss_weights"][rows] = weights
 
     def prefetch(self, sequences: Integers) -> None:
         self.store.prefetch(self.packing.starts(sequences), self.packing.sequence_length + 1)
@@ -153,33 +151,40 @@ class DocumentReader:
         return True
 
     def fill(self, batch: Batch, rows: slice | Integers, sequences: Integers) -> None:
-        pieces, row_of_piece, piece_in_row = self._pieces(sequences)
-        lengths = self.packing.piece_lengths[pieces].astype(np.int64)
         shape = (len(sequences), self.packing.sequence_length)
-        filled = {name: np.zeros(shape, array.dtype) for name, array in batch.items()}
-        flat = {name: array.reshape(-1) for name, array in filled.items()}
-        # Pieces of a row follow each other from the row's beginning.
-        before = np.cumsum(lengths) - lengths
-        row_starts = np.flatnonzero(piece_in_row == 0)
-        into = row_of_piece * shape[1] + before - before[row_starts][row_of_piece]
+        pieces, row, number = self._pieces(sequences)
+        lengths = self.packing.piece_lengths[pieces].astype(np.int64)
+        buffer, weights, places = self._read(self.packing.piece_starts[pieces], lengths)
+        # Runs of a row: its pieces, then padding, perhaps of length 0.
+        run = np.arange(len(pieces)) + row
+        padding = np.ones(len(pieces) + len(sequences), bool)
+        padding[run] = False
+        run_lengths, segments, sources = (np.zeros(len(padding), np.int64) for _ in range(3))
+        run_lengths[run], segments[run], sources[run] = lengths, number + 1, places
+        run_lengths[padding] = shape[1] - np.bincount(row, weights=lengths, minlength=len(sequences)).astype(np.int64)
+        begins = np.cumsum(run_lengths) - run_lengths
+        batch["segment_ids"][rows], positions = _runs(begins, segments, shape)
+        real = np.repeat(~padding, run_lengths).reshape(shape)
+        positions *= real
+        batch["positions"][rows] = positions
+        source = (positions + np.repeat(sources, run_lengths).reshape(shape)) * real
+        batch["tokens"][rows] = buffer[source] * real
+        source += 1
+        batch["targets"][rows] = buffer[source] * real
+        batch["loss_weights"][rows] = real if weights is None else weights[source] * real
+
+    def _read(self, starts: Integers, lengths: Integers) -> tuple[NDArray[Any], NDArray[np.float32] | None, Integers]:
+        """Tokens of all pieces, and their weights if they have any, in one flat array; where in it each begins."""
+        tokens, weights, places, so_far = [], [], np.empty(len(starts), np.int64), 0
         for length, chosen in self._reads(lengths):
-            starts = self.packing.piece_starts[pieces[chosen]]
             # A read longer than its piece must not run over the end of the store.
-            reads = np.minimum(starts, self.store.num_tokens - length)
-            piece, within = _ranges(lengths[chosen])
-            source = within + (starts - reads)[piece]
-            target = within + into[chosen][piece]
-            tokens = self.store.read_windows(reads, length)
-            flat["tokens"][target] = tokens[piece, source]
-            flat["targets"][target] = tokens[piece, source + 1]
-            flat["segment_ids"][target] = (piece_in_row[chosen] + 1)[piece]
-            flat["positions"][target] = within
+            reads = np.minimum(starts[chosen], self.store.num_tokens - length)
+            tokens.append(self.store.read_windows(reads, length).reshape(-1))
             if self.store.has_mask:
-                flat["loss_weights"][target] = self.store.read_weights(reads, length)[piece, source + 1]
-            else:
-                flat["loss_weights"][target] = 1.0
-        for name, array in filled.items():
-            batch[name][rows] = array
+                weights.append(self.store.read_weights(reads, length).reshape(-1))
+            places[chosen] = so_far + np.arange(len(chosen)) * length + starts[chosen] - reads
+            so_far += len(tokens[-1])
+        return np.concatenate(tokens), np.concatenate(weights) if weights else None, places
 
     def prefetch(self, sequences: Integers) -> None:
         pieces = self._pieces(sequences)[0]
@@ -210,3 +215,11 @@ def _ranges(lengths: Integers) -> tuple[Integers, Integers]:
     """Of each element of ranges laid end to end: which range it is in, and its place there."""
     which = np.repeat(np.arange(len(lengths)), lengths)
     return which, np.arange(len(which)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
+
+
+def _runs(begins: Integers, segments: Integers, shape: tuple[int, int]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:
+    """Segment ids and positions [N, S] of runs that begin at these places of the flat array and fill it."""
+    size = shape[0] * shape[1]
+    lengths = np.diff(begins, append=size)
+    positions = np.arange(size, dtype=np.int32) - np.repeat(begins.astype(np.int32), lengths)
+    return np.repeat(segments.astype(np.int32), lengths).reshape(shape), positions.reshape(shape)

@@ -155,6 +155,22 @@ def test_skipped_batches_are_left_out_and_nothing_else_moves(skipped: set[int]) 
         assert equal(loader.batch(step, skipped=sorted(skipped)), loader.batch(kept[step]))
 
 
+def test_a_stage_by_tokens_begins_with_the_first_batch_before_which_so_many_were_read() -> None:
+    for tokens, first in ((24 * LENGTH * 9, 9), (24 * LENGTH * 9 + 1, 10), (1, 1)):
+        stage = StageConfig(start_tokens=tokens, global_batch_size=12, weights={"a": 1})
+        loader = Loader(STORES, config_of(stages=(stage,)))
+        assert [loader.global_batch_size(step) for step in (first - 1, first)] == [24, 12]
+        assert loader.plan(20).changes[1].sequence == first * 24
+        assert (loader.order.locate(loader.indices(first)).component == 0).all()
+
+
+def test_a_change_of_the_batch_size_alone_changes_no_sequence() -> None:
+    before = Loader(STORES, config_of())
+    after = Loader(STORES, config_of(stages=(StageConfig(start_step=4, global_batch_size=48),)))
+    assert equal(after.batch(4), before.sequences(np.arange(4 * 24, 6 * 24)))
+    assert equal(after.batch(5), before.sequences(np.arange(6 * 24, 8 * 24)))
+
+
 def test_shared_arrays_cannot_be_written_to() -> None:
     batch = Loader(STORES, config_of()).batch(0)
     with pytest.raises(ValueError, match="read-only"):
