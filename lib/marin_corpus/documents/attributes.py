@@ -107,7 +107,7 @@ def map_attributes(
 
 
 # Types travel to workers, and into the identity of a shard, by name.
-_TYPES = {
+TYPES = {
     "bool": pa.bool_(),
     "int64": pa.int64(),
     "float64": pa.float64(),
@@ -117,14 +117,14 @@ _TYPES = {
 
 
 def _type_name(kind: pa.DataType) -> str:
-    for name, known in _TYPES.items():
+    for name, known in TYPES.items():
         if known == kind:
             return name
-    raise TypeError(f"attributes cannot have the type {kind}; use one of {', '.join(_TYPES)}")
+    raise TypeError(f"attributes cannot have the type {kind}; use one of {', '.join(TYPES)}")
 
 
 def _attribute_shard(job: _AttributeJob, path: Path) -> dict[str, Any]:
-    schema = pa.schema([(name, _TYPES[kind]) for name, kind in job.schema])
+    schema = pa.schema([(name, TYPES[kind]) for name, kind in job.schema])
     sums: dict[str, int | float] = {name: 0 for name, kind in job.schema if kind in ("bool", "int64", "float64")}
     with AttributeWriter(path, job.part, schema) as writer:
         for batch in read_batches(job.part):
