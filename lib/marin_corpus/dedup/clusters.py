@@ -55,7 +55,8 @@ def first_of_run(values_M: np.ndarray) -> np.ndarray:
     """The position at which the run of equal values begins that each position is in."""
     begins = np.ones(len(values_M), dtype=bool)
     begins[1:] = values_M[1:] != values_M[:-1]
-    return np.flatnonzero(begins)[np.cumsum(begins) - 1]
+    first_M: np.ndarray = np.flatnonzero(begins)[np.cumsum(begins) - 1]
+    return first_M
 
 
 def share_buckets(bands: Iterable[np.ndarray], has_shingles_D: np.ndarray) -> Buckets:

@@ -28,7 +28,7 @@ def deal(
     """Groups of candidates that are compared together, and the number of documents in clusters that had to be cut.
 
     Clusters come in the order of their first documents; a group ends when the next cluster would exceed it. A cluster
-    of more than `group_shingles` shingles is cut into runs of documents in order.
+    of more than `group_shingles` shingles is cut into runs of documents in order, each up to a document more than that.
     """
     candidates = np.unique(buckets.document_M)
     order = candidates[np.argsort(cluster_D[candidates], kind="stable")]

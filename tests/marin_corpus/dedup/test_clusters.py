@@ -6,7 +6,7 @@ from marin_corpus.dedup.clusters import DisjointSets, share_buckets
 
 def reachable(size, edges):
     """The smallest vertex that each can reach, by searching the graph."""
-    neighbours = {vertex: set() for vertex in range(size)}
+    neighbours: dict[int, set[int]] = {vertex: set() for vertex in range(size)}
     for left, right in edges:
         neighbours[left].add(right)
         neighbours[right].add(left)
@@ -52,7 +52,7 @@ def test_a_long_chain_is_one_set():
 def test_buckets_hold_exactly_the_pairs_that_share_a_key_of_a_band(bands, has_shingles):
     keys = [np.array(band, dtype=np.uint64) for band in bands]
     buckets = share_buckets(keys, np.array(has_shingles))
-    members = {}
+    members: dict[int, list[int]] = {}
     for bucket, document in zip(buckets.bucket_M.tolist(), buckets.document_M.tolist(), strict=True):
         members.setdefault(bucket, []).append(document)
     expected = []

@@ -15,7 +15,7 @@ def as_buckets(buckets):
 
 def in_order(buckets, sets, min_jaccard):
     """The documents one goes through in order: dropped if like a kept one of a bucket of theirs."""
-    kept = []
+    kept: list[int] = []
     for document in range(SIZE):
         similar = [
             other
