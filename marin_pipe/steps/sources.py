@@ -29,7 +29,7 @@ def read_documents(
     meta_fields: tuple[str, ...] = (),
     encoding: str = "utf-8",
     on_bad_record: Literal["error", "skip"] = "error",
-    max_record_bytes: int = 64 << 20,
+    max_record_bytes: int = 32 << 20,
     workers: Runtime[int | None] = None,
     ctx: StepContext,
 ) -> Documents:
@@ -79,8 +79,10 @@ def _source_files(files: "InputFiles | InputFile | Artifact | UPath", pattern: s
         if isinstance(files, InputFile):
             return [SourceFile(name=files.path.name, url=str(files.path))]
         known = files if files.entries else files.resolved()
-        names = [entry.path for entry in known.entries]
-        return [SourceFile(name=name, url=str(path)) for name, path in zip(names, known.paths, strict=True)]
+        return [
+            SourceFile(name=entry.path, url=str(path), size_bytes=entry.size)
+            for entry, path in zip(known.entries, known.paths, strict=True)
+        ]
     return find_files(files.path if isinstance(files, Artifact) else files, pattern or "**/*")
 
 

@@ -14,9 +14,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from marin_corpus.documents.read import DocumentPart, DocumentSet, read_batches
+from marin_corpus.documents.read import DocumentPart, DocumentSet, opened_part, read_batches
 from marin_corpus.errors import CorruptData, Mismatch
-from marin_corpus.files import Location, open_parquet
+from marin_corpus.files import Location
 from marin_corpus.manifest import encode_manifest, read_manifest
 from marin_corpus.output import Output
 
@@ -173,7 +173,7 @@ def write_attributes_manifest(output: Output, documents: DocumentSet, columns: S
 
 def read_attributes(part: AttributePart) -> pa.Table:
     """All attributes of a part. Raises `CorruptData` if the file is not the one its manifest describes."""
-    with open_parquet(part.url) as file:
+    with opened_part(part.url) as file:
         recorded = (file.metadata.metadata or {}).get(b"rows_digest", b"").decode()
         if recorded != part.rows_digest or file.metadata.num_rows != part.num_documents:
             raise CorruptData(

@@ -32,7 +32,7 @@ class ReadConfig:
     """Of everything but parquet. A byte order mark at the beginning of UTF-8 is no part of the text."""
     on_bad_record: Literal["error", "skip"] = "error"
     """"skip" leaves bad records out, counts them and keeps samples. Damaged files are always errors."""
-    max_record_bytes: int = 64 << 20
+    max_record_bytes: int = 32 << 20
     """Longer lines, and longer files of one document, are bad records; a record is held in memory several times."""
 
     def __post_init__(self) -> None:

@@ -70,7 +70,7 @@ def plan_shards(files: Sequence[SourceFile], config: ReadConfig) -> dict[str, Re
 def _look(file: SourceFile, format: str, compression: str, config: ReadConfig) -> list[tuple[Piece, int]]:
     """The pieces of a file, each with the bytes of content it is about to give."""
     try:
-        size = file_size(file.url)
+        size = file_size(file.url) if file.size_bytes is None else file.size_bytes
     except FileNotFoundError as error:
         raise BadInput(f"{file.name}: there is no such file", why=f"looked for {file.url}") from error
     except OSError as error:

@@ -2,6 +2,7 @@
 
 import io
 import os
+import re
 import sys
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -24,6 +25,8 @@ class SourceFile:
 
     name: str
     url: str
+    size_bytes: int | None = None
+    """None: looked up, which on object storage is a request for each file."""
 
 
 def find_files(place: Location, pattern: str) -> list[SourceFile]:
@@ -32,19 +35,23 @@ def find_files(place: Location, pattern: str) -> list[SourceFile]:
     Raises:
         BadInput: nothing matches.
     """
-    from upath import UPath
+    from fsspec.core import url_to_fs
+    from fsspec.utils import glob_translate
 
-    root = UPath(place)
-    if root.is_file():
-        return [SourceFile(name=root.name, url=str(root))]
-    below = str(root).rstrip("/") + "/"
-    found = [
-        SourceFile(name=str(file).removeprefix(below), url=str(file)) for file in root.glob(pattern) if file.is_file()
-    ]
-    seen = [file for file in found if not any(part.startswith(".") for part in file.name.split("/"))]
-    if not seen:
+    root = str(place)
+    system, path = url_to_fs(root)
+    matches = re.compile(glob_translate(pattern)).match
+    found = []
+    # One listing, with sizes, for any number of files.
+    for url, info in system.find(path, detail=True).items():
+        name = url.removeprefix(path.rstrip("/") + "/")
+        if url == path:
+            return [SourceFile(name=path.rpartition("/")[2], url=root, size_bytes=info["size"])]
+        if matches(name) and not any(part.startswith(".") for part in name.split("/")):
+            found.append(SourceFile(name=name, url=f"{root.rstrip('/')}/{name}", size_bytes=info["size"]))
+    if not found:
         raise BadInput(f"no file below {root} matches {pattern!r}", next="check the folder and the pattern")
-    return sorted(seen, key=lambda file: file.name)
+    return sorted(found, key=lambda file: file.name)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -80,6 +80,19 @@ def test_a_file_of_other_attributes_is_refused(tmp_path: Path) -> None:
         read_attributes(first)
 
 
+def test_a_damaged_or_missing_file_is_refused(tmp_path: Path) -> None:
+    made = documents(tmp_path / "docs", TEXTS)
+    map_attributes(made, measure, 3, schema=SCHEMA, output=LocalOutput(tmp_path / "attributes"))
+    part = AttributeSet.open(tmp_path / "attributes").parts[0]
+    path = Path(part.url)
+    path.write_bytes(path.read_bytes()[:-5])
+    with pytest.raises(CorruptData, match=part.name):
+        read_attributes(part)
+    path.unlink()
+    with pytest.raises(CorruptData, match=part.name):
+        read_attributes(part)
+
+
 def test_a_row_too_few_is_a_mistake_of_the_code(tmp_path: Path) -> None:
     made = documents(tmp_path / "docs", TEXTS)
     with pytest.raises(AssertionError, match="1 rows for 2 documents"):

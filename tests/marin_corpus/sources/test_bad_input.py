@@ -65,6 +65,15 @@ def test_a_bad_line_is_named(raw: Path, tmp_path: Path, kind: str, name: str) ->
     assert 'on_bad_record="skip"' in error.next
 
 
+def test_errors_cross_from_worker_processes(raw: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(plan, "SHARD_BYTES", 100)
+    (raw / "a.jsonl").write_bytes(GOOD * 10)
+    (raw / "b.jsonl").write_bytes(GOOD * 3 + b"{\n")
+    error = refused(raw, tmp_path / "out", workers=2)
+    assert error.what.startswith("b.jsonl, line 4: invalid JSON")
+    assert 'on_bad_record="skip"' in error.next
+
+
 def test_a_surrogate_in_meta(raw: Path, tmp_path: Path) -> None:
     (raw / "a.jsonl").write_bytes(b'{"text": "a", "url": "\\udc00"}\n')
     assert "a field of meta holds half of a character" in refused(raw, tmp_path / "out", meta_fields=("url",)).what
