@@ -137,8 +137,8 @@ class _Pieces:
         self.num_documents = len(counts_D)
         self.counts_D = counts_D
         self.document_P = np.repeat(np.arange(len(counts_D)), counts_D)
-        encoded = pa.chunked_array([pieces.explode(empty_as_null=False).to_arrow()]).combine_chunks()
-        encoded = encoded.dictionary_encode()
+        # An empty list explodes to a null, which is no piece.
+        encoded = pieces.filter(pieces.list.len() > 0).explode().to_arrow().dictionary_encode()
         self.codes_P = encoded.indices.to_numpy().astype(np.int64)
         # Facts about a piece are found once for each different one, which for words saves most of the work.
         self.different_V = pl.Series("piece", pl.from_arrow(encoded.dictionary), dtype=pl.String)
@@ -146,8 +146,8 @@ class _Pieces:
 
     def of_each(self, fact_V: pl.Series) -> np.ndarray:
         """[P], from a fact of each different piece."""
-        facts_V: np.ndarray = fact_V.to_numpy()
-        return facts_V[self.codes_P]
+        facts_P: np.ndarray = fact_V.to_numpy()[self.codes_P]
+        return facts_P
 
     def sum(self, values_P: np.ndarray) -> np.ndarray:
         """[D] int64, sums by text."""
