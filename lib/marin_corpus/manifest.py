@@ -29,12 +29,17 @@ def read_manifest(folder: "UPath", name: str, *, kind: str, format: int = 1) -> 
             f"{folder} holds no {kind}: it has no {name}",
             next=f"give the directory that a step which makes {kind} wrote",
         ) from error
+    return parse_manifest(data, str(folder / name), kind=kind, format=format)
+
+
+def parse_manifest(data: bytes, url: str, *, kind: str, format: int = 1) -> dict[str, Any]:
+    """The fields of a manifest that was read from `url`, checked as `read_manifest` does."""
     try:
         fields = json.loads(data)
     except ValueError as error:
-        raise CorruptData(f"{folder / name} is not JSON: {error}", next="make the data again") from error
+        raise CorruptData(f"{url} is not JSON: {error}", next="make the data again") from error
     if not isinstance(fields, dict) or fields.get("kind") != kind:
-        raise Mismatch(f"{folder / name} is no manifest of {kind}")
+        raise Mismatch(f"{url} is no manifest of {kind}")
     if fields.get("format") != format:
-        raise Mismatch(f"{folder / name} has format {fields.get('format')}; this version reads format {format}")
+        raise Mismatch(f"{url} has format {fields.get('format')}; this version reads format {format}")
     return fields

@@ -54,10 +54,11 @@ class LocalOutput:
 
     def write_file(self, name: str, data: bytes) -> None:
         """See `Output.write_file`."""
-        self.folder.mkdir(parents=True, exist_ok=True)
-        temporary = self.folder / f".{name}.{os.getpid()}"
+        path = self.folder / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
         temporary.write_bytes(data)
-        temporary.replace(self.folder / name)
+        temporary.replace(path)
 
 
 def _call(job: tuple[Callable[[Any, Path], Any], Any, Path]) -> Any:
