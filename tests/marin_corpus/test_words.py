@@ -2,10 +2,12 @@ import re
 import unicodedata
 
 import numpy as np
+import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
-from marin_corpus.words import hash_words, split_words, word_spans
+from marin_corpus import words as words_module
+from marin_corpus.words import hash_words, segments, split_words, word_spans
 
 # Ordinary characters, typographic ones, and what normalisation changes.
 TEXTS = st.text(
@@ -27,6 +29,18 @@ def by_character(text: str) -> list[bytes]:
 @given(TEXTS)
 def test_words_are_runs_of_letters_and_digits_in_lower_case(text: str) -> None:
     assert split_words(text) == [word for word in by_character(text) if word]
+
+
+@given(TEXTS)
+def test_pieces_of_long_texts_have_the_same_words(text: str) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(words_module, "_SEGMENT_CHARACTERS", 3)
+        pieces = list(segments(text))
+        assert "".join(text[begin:end] for begin, end in pieces) == text
+        words, _ = hash_words([text])
+        split = split_words(text)
+    assert split == split_words(text)
+    assert np.array_equal(words, hash_words([text])[0])
 
 
 def test_quotes_case_hyphens_and_spaces_do_not_tell_texts_apart() -> None:

@@ -6,10 +6,11 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import islice
 from typing import TYPE_CHECKING, Any
 
 from marin_corpus.output import Output
-from marin_corpus.words import split_words, word_spans
+from marin_corpus.words import segments, split_words, word_spans
 
 if TYPE_CHECKING:
     from marin_corpus.dedup.contamination import Contamination
@@ -31,18 +32,18 @@ def describe_match(text: str, item: Mapping[str, Any], positions: Sequence[int])
         positions: the numbers of the first words, in the document, of the n-grams that both have; at least one.
 
     Returns:
-        Names of the item and its set, and for document and item `passage` and `item_text`, with `marks` and
-        `item_marks`: the [start, end) in their characters that both share. Passages are cut to 1,000 characters.
+        Names of the item and its set; `passage`, which begins at character `start` of the document, and `item_text`;
+        `marks` and `item_marks`, the [start, end) in the characters of both that are shared. Texts are cut to 1,000
+        characters.
     """
     size = int(item["ngram_words"])
-    spans = [(start, end) for _, start, end in word_spans(text)]
-    covered = {word for position in positions for word in range(position, position + size)}
-    first, last = _densest(sorted(positions), size)
-    begin = spans[max(0, first - _CONTEXT_WORDS)][0]
-    end = spans[min(len(spans) - 1, last + _CONTEXT_WORDS)][1]
-    passage = text[begin : min(end, begin + _PASSAGE_CHARACTERS)]
-    words = split_words(text)
-    shared = {tuple(words[position : position + size]) for position in positions}
+    run = _densest(sorted(positions), size)
+    first, last = max(0, run[0] - _CONTEXT_WORDS), run[-1] + size + _CONTEXT_WORDS
+    near = _words_between(text, first, last)
+    begin = near[0][1]
+    passage = text[begin : min(near[-1][2], begin + _PASSAGE_CHARACTERS)]
+    covered = sorted({word - first for position in run for word in range(position, position + size)})
+    shared = {tuple(word for word, _, _ in near[position - first : position - first + size]) for position in run}
     item_words = list(word_spans(item["text"]))
     item_covered = {
         word
@@ -57,20 +58,37 @@ def describe_match(text: str, item: Mapping[str, Any], positions: Sequence[int])
         "ngram_words": size,
         "start": begin,
         "passage": passage,
-        "marks": _marks([spans[word] for word in sorted(covered)], begin, begin + len(passage)),
+        "marks": _marks([near[word][1:] for word in covered], begin, begin + len(passage)),
         "item_text": item_text,
         "item_marks": _marks([item_words[word][1:] for word in sorted(item_covered)], 0, len(item_text)),
     }
 
 
-def _densest(positions: Sequence[int], size: int) -> tuple[int, int]:
-    """First and last word of the run of n-grams with most of them; between two of a run fit two more at most."""
+def _words_between(text: str, first: int, last: int) -> list[tuple[bytes, int, int]]:
+    """Words number `first` to `last` (not included) with their places; as many as there are."""
+    found: list[tuple[bytes, int, int]] = []
+    number = 0
+    for begin, end in segments(text):
+        count = len(split_words(text[begin:end]))
+        if number + count > first:
+            spans = word_spans(text[begin:end])
+            found += [
+                (word, begin + i, begin + j) for word, i, j in islice(spans, max(0, first - number), last - number)
+            ]
+        number += count
+        if number >= last:
+            break
+    return found
+
+
+def _densest(positions: Sequence[int], size: int) -> list[int]:
+    """The run of n-grams with most of them; between two of a run, two more would fit at most."""
     best, run = [positions[0]], [positions[0]]
     for position in positions[1:]:
         run = [*run, position] if position - run[-1] <= 3 * size else [position]
         if len(run) > len(best):
             best = run
-    return best[0], best[-1] + size - 1
+    return best
 
 
 def _marks(spans: Sequence[tuple[int, int]], begin: int, end: int) -> list[list[int]]:

@@ -6,6 +6,7 @@ from pathlib import Path
 from pydoc_data.topics import topics
 
 import pytest
+from marin_corpus import words as words_module
 from marin_corpus.dedup import contamination, contamination_index
 from marin_corpus.dedup.contamination import ContaminationConfig, find_contamination, scan
 from marin_corpus.dedup.contamination_index import EvaluationIndex, IndexConfig, build_index
@@ -259,6 +260,21 @@ def test_report_shows_both_texts(corpus: Path) -> None:
     assert report.count("<mark>") >= 8
     # The item that two documents hold.
     assert "## Items in most documents" in report
+
+
+def test_passages_of_long_documents_are_found(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(words_module, "_SEGMENT_CHARACTERS", 500)
+    items = [verse for verse in verses()[:100] if len(split_words(verse)) > 20]
+    index_of(tmp_path, items)
+    texts = [planted(speech, [items[number]], random.Random(number)) for number, speech in enumerate(speeches()[:20])]
+    documents = write_documents(tmp_path / "documents", texts)
+    found = find_contamination(documents, str(tmp_path / "index"), ContaminationConfig(), LocalOutput(tmp_path / "out"))
+    assert found.num_contaminated == 20
+    lines = (tmp_path / "out/matches.jsonl").read_text(encoding="utf-8").splitlines()
+    for number, match in enumerate(map(json.loads, lines)):
+        assert match["item_text"] == items[number]
+        assert items[number] in match["passage"]
+        assert texts[number][match["start"] :].startswith(match["passage"])
 
 
 def test_report_is_capped(corpus: Path) -> None:
