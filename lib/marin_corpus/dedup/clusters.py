@@ -62,7 +62,7 @@ def first_of_run(values_M: np.ndarray) -> np.ndarray:
 def share_buckets(bands: Iterable[np.ndarray], has_shingles_D: np.ndarray) -> Buckets:
     """Collect the buckets of all bands, one band in memory at a time.
 
-    Memory: about 40 bytes for each document, and 16 for each membership.
+    Memory: about 40 bytes for each document, and 32 for each membership.
 
     Args:
         bands: for each band, its keys of all documents.

