@@ -59,7 +59,9 @@ def verify(
         first_D = np.ones(num_documents, dtype=bool)
         first_D[document_M[head_M != document_M]] = False
         compare = np.flatnonzero((head_M != document_M) & first_D[head_M])
-        for document, kept in np.unique(np.stack([document_M[compare], head_M[compare]], axis=1), axis=0).tolist():
+        # A pair as one number: several times faster than unique rows.
+        pair_numbers = np.unique(document_M[compare] * num_documents + head_M[compare])
+        for document, kept in zip(*(n.tolist() for n in np.divmod(pair_numbers, num_documents)), strict=True):
             similarity = jaccard(shingles_D[document], shingles_D[kept])
             pairs.append((document, kept, similarity))
             if similarity >= min_jaccard and duplicate_of_D[document] == document:
