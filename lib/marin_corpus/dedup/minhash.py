@@ -14,8 +14,8 @@ from marin_corpus.dedup.shingles import ShingleConfig, Shingles
 from marin_corpus.errors import BadConfig
 from marin_corpus.words import mix
 
-_CHUNK_SHINGLES = 16_384
-"""So many shingles are permuted at a time that they and their images stay in the cache: 16k is 128 KB each."""
+_CHUNK_SHINGLES = 32_768
+"""So many shingles are permuted at a time that they and their images stay in the cache: 32k is 256 KB each."""
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)
 
 
