@@ -4,7 +4,6 @@ import mmap
 import os
 from collections import OrderedDict
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -13,21 +12,12 @@ from numpy.typing import NDArray
 
 from marin_corpus.errors import CorruptData
 from marin_corpus.store.manifest import StorePart
-from marin_corpus.store.windows import Piece
+from marin_corpus.store.windows import Stretches
 
 _MAX_MAPS = 256
 """Files mapped at once: each costs a file descriptor, of which processes often have 1,024."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Map:
-    buffer: mmap.mmap | bytes
-
-    def windows(self, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
-        """[items - count + 1, count]: row i is the stretch from item i on. No copy."""
-        num_rows = len(self.buffer) // dtype.itemsize - count + 1
-        strides = (dtype.itemsize, dtype.itemsize)
-        return np.ndarray((num_rows, count), dtype, buffer=self.buffer, strides=strides)
+_FEW = 8
+"""Stretches of a part that are copied one by one: what an indexed copy of them costs beside its bytes."""
 
 
 class LocalFiles:
@@ -36,47 +26,66 @@ class LocalFiles:
     def __init__(self, folder: Path, parts: Sequence[StorePart]) -> None:
         self._folder = folder
         self._parts = parts
-        self._maps: OrderedDict[tuple[int, str], _Map] = OrderedDict()
+        self._maps: OrderedDict[tuple[int, str], mmap.mmap | bytes] = OrderedDict()
 
     def url(self, part: int, suffix: str) -> str:
         """Where the file is, for messages."""
         return str(self._folder / (self._parts[part].name + suffix))
 
-    def read(
-        self, suffix: str, dtype: np.dtype[Any], pieces: Sequence[Piece], num_rows: int, length: int
-    ) -> NDArray[Any]:
-        """[num_rows, length] items that `pieces` lay out. Raises `CorruptData` for a missing or truncated file."""
-        if len(pieces) == 1 and len(pieces[0].rows) == num_rows and pieces[0].count == length:
-            (piece,) = pieces
-            windows = self._map(piece.part, suffix).windows(dtype, length)[piece.begins]
-            return windows if num_rows == 1 or bool((piece.rows[1:] > piece.rows[:-1]).all()) else windows[piece.rows]
+    def read(self, suffix: str, dtype: np.dtype[Any], stretches: Stretches, num_rows: int, length: int) -> NDArray[Any]:
+        """[num_rows, length] items that `stretches` lay out. Raises `CorruptData` for a missing or truncated file."""
+        part = stretches.part
+        bounds = np.flatnonzero(part[1:] != part[:-1]) + 1
+        if stretches.are_rows and len(part) and not len(bounds):
+            # One part: the planned order is that of the rows.
+            return self._windows(int(part[0]), suffix, dtype, length)[stretches.begin]
         out = np.empty((num_rows, length), dtype)
-        for piece in pieces:
-            windows = self._map(piece.part, suffix).windows(dtype, piece.count)
-            columns = slice(piece.column, piece.column + piece.count)
-            if len(piece.rows) < 4:
-                for row, begin in zip(piece.rows.tolist(), piece.begins.tolist(), strict=True):
-                    out[row, columns] = windows[begin]
-            else:
-                out[piece.rows, columns] = windows[piece.begins]
+        if stretches.are_rows and len(part) > _FEW * (len(bounds) + 1):
+            for rows, begins, number in zip(
+                np.split(stretches.row, bounds),
+                np.split(stretches.begin, bounds),
+                part[np.concatenate([[0], bounds])].tolist(),
+                strict=True,
+            ):
+                out[rows] = self._windows(number, suffix, dtype, length)[begins]
+            return out
+        array, mapped = None, -1
+        for number, begin, count, row, column in zip(
+            part.tolist(),
+            stretches.begin.tolist(),
+            stretches.count.tolist(),
+            stretches.row.tolist(),
+            stretches.column.tolist(),
+            strict=True,
+        ):
+            if number != mapped:
+                array, mapped = np.frombuffer(self._map(number, suffix), dtype), number
+            assert array is not None
+            out[row, column : column + count] = array[begin : begin + count]
         return out
+
+    def _windows(self, part: int, suffix: str, dtype: np.dtype[Any], count: int) -> NDArray[Any]:
+        """[items - count + 1, count]: row i is the stretch from item i on. No copy."""
+        buffer = self._map(part, suffix)
+        num_rows = len(buffer) // dtype.itemsize - count + 1
+        return np.ndarray((num_rows, count), dtype, buffer=buffer, strides=(dtype.itemsize, dtype.itemsize))
 
     def read_whole(self, suffix: str, dtype: np.dtype[Any], parts: Sequence[int]) -> list[NDArray[Any]]:
         """All items of the files of `parts`."""
-        return [np.frombuffer(self._map(part, suffix).buffer, dtype) for part in parts]
+        return [np.frombuffer(self._map(part, suffix), dtype) for part in parts]
 
-    def prefetch(self, suffix: str, dtype: np.dtype[Any], pieces: Sequence[Piece]) -> None:
+    def prefetch(self, suffix: str, dtype: np.dtype[Any], stretches: Stretches) -> None:
         """Nothing: the operating system reads files ahead."""
 
     def read_range(self, part: int, suffix: str, start: int, stop: int) -> bytes:
         """Bytes of a file."""
-        return self._map(part, suffix).buffer[start:stop]
+        return self._map(part, suffix)[start:stop]
 
-    def _map(self, part: int, suffix: str) -> _Map:
+    def _map(self, part: int, suffix: str) -> mmap.mmap | bytes:
         key = part, suffix
         found = self._maps.get(key)
         if found is None:
-            found = _Map(self._open(part, suffix))
+            found = self._open(part, suffix)
             self._maps[key] = found
             while len(self._maps) > _MAX_MAPS:
                 # Arrays that still look into the map keep it alive.

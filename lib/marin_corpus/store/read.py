@@ -18,7 +18,7 @@ from marin_corpus.store.local import LocalFiles
 from marin_corpus.store.manifest import ENDS, ID_BYTES, KIND, MANIFEST, StoreManifest
 from marin_corpus.store.ranges import open_ranges
 from marin_corpus.store.remote import RemoteFiles
-from marin_corpus.store.windows import Integers, Piece, plan_windows
+from marin_corpus.store.windows import Integers, Stretches, plan_windows
 
 _VERIFY_BYTES = 8 << 20
 _U8 = np.dtype(np.uint8)
@@ -29,12 +29,12 @@ class _Files(Protocol):
     def url(self, part: int, suffix: str) -> str: ...
 
     def read(
-        self, suffix: str, dtype: np.dtype[Any], pieces: Sequence[Piece], num_rows: int, length: int
+        self, suffix: str, dtype: np.dtype[Any], stretches: Stretches, num_rows: int, length: int
     ) -> NDArray[Any]: ...
 
     def read_whole(self, suffix: str, dtype: np.dtype[Any], parts: Sequence[int]) -> list[NDArray[Any]]: ...
 
-    def prefetch(self, suffix: str, dtype: np.dtype[Any], pieces: Sequence[Piece]) -> None: ...
+    def prefetch(self, suffix: str, dtype: np.dtype[Any], stretches: Stretches) -> None: ...
 
     def read_range(self, part: int, suffix: str, start: int, stop: int) -> bytes: ...
 
@@ -115,23 +115,23 @@ class TokenStore:
 
         Windows may repeat, overlap and cross documents and parts. Raises IndexError for one beyond the end.
         """
-        starts, pieces = self._plan(starts, length)
-        return self._files.read(".tok", self.dtype, pieces, len(starts), length)
+        starts, stretches = self._plan(starts, length)
+        return self._files.read(".tok", self.dtype, stretches, len(starts), length)
 
     def read_weights(self, starts: ArrayLike, length: int) -> NDArray[np.float32]:
         """[n, length] loss weights in [0, 1] of the same windows; all 1 if the store has no mask."""
-        starts, pieces = self._plan(starts, length)
+        starts, stretches = self._plan(starts, length)
         if not self.has_mask:
             return np.ones((len(starts), length), np.float32)
-        return self._files.read(".mask", _U8, pieces, len(starts), length).astype(np.float32) / np.float32(255)
+        return self._files.read(".mask", _U8, stretches, len(starts), length).astype(np.float32) / np.float32(255)
 
     def prefetch(self, starts: ArrayLike, length: int) -> None:
         """Remote stores: begin to fetch these windows, and return. Local ones: nothing."""
         if self.is_remote:
-            _, pieces = self._plan(starts, length)
-            self._files.prefetch(".tok", self.dtype, pieces)
+            _, stretches = self._plan(starts, length)
+            self._files.prefetch(".tok", self.dtype, stretches)
             if self.has_mask:
-                self._files.prefetch(".mask", _U8, pieces)
+                self._files.prefetch(".mask", _U8, stretches)
 
     def document_ends(self) -> Integers:
         """[num_documents] global offset after each document's last token, read once and kept: 8 bytes a document."""
@@ -164,8 +164,8 @@ class TokenStore:
     def document_ids(self, documents: ArrayLike) -> list[str]:
         """[n] ids (32 hex digits) of documents by their global numbers."""
         documents = np.asarray(documents, np.int64)
-        pieces = plan_windows(self._document_ends, documents, 1)
-        return [bytes(row[0]).hex() for row in self._files.read(".ids", _ID, pieces, len(documents), 1)]
+        stretches = plan_windows(self._document_ends, documents, 1)
+        return [bytes(row[0]).hex() for row in self._files.read(".ids", _ID, stretches, len(documents), 1)]
 
     def verify(self) -> None:
         """Compare every file with the manifest. Raises `CorruptData` that names the files which differ."""
@@ -191,7 +191,7 @@ class TokenStore:
                 if digest.hexdigest() != file.digest:
                     yield f"{self._files.url(number, suffix)} has other bytes"
 
-    def _plan(self, starts: ArrayLike, length: int) -> tuple[Integers, list[Piece]]:
+    def _plan(self, starts: ArrayLike, length: int) -> tuple[Integers, Stretches]:
         starts = np.asarray(starts, np.int64)
         return starts, plan_windows(self._token_ends, starts, length)
 

@@ -1,6 +1,6 @@
 """A store's files elsewhere, read by ranges."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterator, Sequence
 from concurrent.futures import Future
 from typing import Any
 
@@ -11,7 +11,7 @@ from marin_corpus.errors import CorruptData
 from marin_corpus.store.blocks import BlockCache, Range
 from marin_corpus.store.manifest import StorePart
 from marin_corpus.store.ranges import RangeReader
-from marin_corpus.store.windows import Piece
+from marin_corpus.store.windows import Stretches
 
 _WHOLE_FILE_RANGE_BYTES = 8 << 20
 
@@ -30,20 +30,19 @@ class RemoteFiles:
         """Where the file is, for messages."""
         return f"{self._url}/{self._parts[part].name}{suffix}"
 
-    def read(
-        self, suffix: str, dtype: np.dtype[Any], pieces: Sequence[Piece], num_rows: int, length: int
-    ) -> NDArray[Any]:
-        """[num_rows, length] items that `pieces` lay out. Raises `CorruptData` for a missing or truncated file."""
+    def read(self, suffix: str, dtype: np.dtype[Any], stretches: Stretches, num_rows: int, length: int) -> NDArray[Any]:
+        """[num_rows, length] items that `stretches` lay out. Raises `CorruptData` for a missing or truncated file."""
         out = np.empty((num_rows, length), dtype)
         width = dtype.itemsize
         # All requests are under way before the first is waited for.
         begun = [
-            (out[row, piece.column : piece.column + piece.count].view(np.uint8), start, ranges)
-            for piece in pieces
-            for row, start, ranges in zip(
-                piece.rows.tolist(),
-                (piece.begins * width).tolist(),
-                self._begin(suffix, width, piece),
+            (out[row, column : column + count].view(np.uint8), begin * width, ranges)
+            for ranges, begin, count, row, column in zip(
+                self._begin(suffix, width, stretches),
+                stretches.begin.tolist(),
+                stretches.count.tolist(),
+                stretches.row.tolist(),
+                stretches.column.tolist(),
                 strict=True,
             )
         ]
@@ -70,22 +69,22 @@ class RemoteFiles:
             data[name].append(piece)
         return [np.frombuffer(b"".join(data[name]), dtype) for name in names]
 
-    def prefetch(self, suffix: str, dtype: np.dtype[Any], pieces: Sequence[Piece]) -> None:
+    def prefetch(self, suffix: str, dtype: np.dtype[Any], stretches: Stretches) -> None:
         """Begin to fetch what `read` will want; less if much is under way already."""
-        for piece in pieces:
-            for _ in self._begin(suffix, dtype.itemsize, piece):
-                if self._cache.is_busy:
-                    return
+        for _ in self._begin(suffix, dtype.itemsize, stretches):
+            if self._cache.is_busy:
+                return
 
     def read_range(self, part: int, suffix: str, start: int, stop: int) -> bytes:
         """Bytes of a file, not through the cache."""
         return self._fetch(self._parts[part].name + suffix, start, stop)
 
-    def _begin(self, suffix: str, width: int, piece: Piece) -> "Iterable[list[tuple[Range, Future[bytes]]]]":
-        name = self._parts[piece.part].name + suffix
-        size = self._sizes[name]
-        for begin in piece.begins.tolist():
-            yield self._cache.begin(name, begin * width, (begin + piece.count) * width, size)
+    def _begin(self, suffix: str, width: int, stretches: Stretches) -> "Iterator[list[tuple[Range, Future[bytes]]]]":
+        for part, begin, count in zip(
+            stretches.part.tolist(), stretches.begin.tolist(), stretches.count.tolist(), strict=True
+        ):
+            name = self._parts[part].name + suffix
+            yield self._cache.begin(name, begin * width, (begin + count) * width, self._sizes[name])
 
     def _fetch(self, name: str, start: int, stop: int) -> bytes:
         try:

@@ -9,19 +9,24 @@ from numpy.typing import NDArray
 Integers: TypeAlias = NDArray[np.int64]
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
-    """Stretches of one part: its items from `begins[i]`, `count` of them, go to row `rows[i]` from `column` on."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stretches:
+    """Items of parts, and where they go: [n] each, n stretches in the order of their parts.
 
-    part: int
-    begins: Integers
-    count: int
-    rows: Integers
-    column: int
+    Of part `part[i]` the items from `begin[i]` on, `count[i]` of them, go to row `row[i]` from `column[i]` on.
+    """
+
+    part: Integers
+    begin: Integers
+    count: Integers
+    row: Integers
+    column: Integers
+    are_rows: bool
+    """Whether each stretch is a whole row."""
 
 
-def plan_windows(part_ends: Integers, starts: Integers, length: int) -> list[Piece]:
-    """The pieces of `[n, length]` windows that begin at global offsets `starts`, in the order of the parts.
+def plan_windows(part_ends: Integers, starts: Integers, length: int) -> Stretches:
+    """What `[n, length]` windows that begin at global offsets `starts` consist of.
 
     Args:
         part_ends: global offset at which each part ends.
@@ -31,39 +36,52 @@ def plan_windows(part_ends: Integers, starts: Integers, length: int) -> list[Pie
     Raises:
         IndexError: a window does not lie within the store.
     """
-    total = int(part_ends[-1]) if len(part_ends) else 0
+    total = int(part_ends[-1])
     if length < 1 or (len(starts) and (int(starts.min()) < 0 or int(starts.max()) + length > total)):
-        raise IndexError(f"windows of {length} tokens must lie within the {total} tokens of the store")
+        raise IndexError(f"windows of {length} must lie within the {total} that the store has")
+    rows = np.arange(len(starts))
     if len(part_ends) == 1:
-        return [Piece(0, starts, length, np.arange(len(starts)), 0)] if len(starts) else []
-    part_of = np.searchsorted(part_ends, starts, side="right")  # skips parts without tokens
-    order = np.argsort(part_of, kind="stable")
-    parts, firsts = np.unique(part_of[order], return_index=True)
-    pieces = []
-    for part, rows in zip(parts.tolist(), np.split(order, firsts[1:]), strict=bool(len(order))):
-        base = int(part_ends[part - 1]) if part else 0
-        begins = starts[rows] - base
-        is_inside = begins + length <= int(part_ends[part]) - base
-        if is_inside.all():
-            pieces.append(Piece(part, begins, length, rows, 0))
-            continue
-        if is_inside.any():
-            pieces.append(Piece(part, begins[is_inside], length, rows[is_inside], 0))
-        for row in rows[~is_inside]:
-            pieces.extend(_across(part_ends, part, int(starts[row]), length, row))
-    return pieces
+        zeros = np.zeros_like(rows)
+        return Stretches(
+            part=zeros, begin=starts, count=np.full_like(rows, length), row=rows, column=zeros, are_rows=True
+        )
+    part = np.searchsorted(part_ends, starts, side="right")  # skips parts without items
+    column = np.zeros_like(starts)
+    count = np.minimum(part_ends[part] - starts, length)
+    at = starts
+    is_short = count < length
+    if not (are_rows := not is_short.any()):
+        across = [
+            stretch
+            for row in rows[is_short].tolist()
+            for stretch in _across(part_ends, int(part[row]), int(starts[row]), length, row)
+        ]
+        added = np.array(across, np.int64).T
+        part, at, count, rows, column = (
+            np.concatenate([one[~is_short], more])
+            for one, more in zip((part, at, count, rows, column), added, strict=True)
+        )
+    order = np.argsort(part, kind="stable")
+    part = part[order]
+    part_starts = np.concatenate([[0], part_ends[:-1]])
+    return Stretches(
+        part=part,
+        begin=at[order] - part_starts[part],
+        count=count[order],
+        row=rows[order],
+        column=column[order],
+        are_rows=are_rows,
+    )
 
 
-def _across(part_ends: Integers, part: int, start: int, length: int, row: int) -> list[Piece]:
-    """One window that does not end in the part where it begins."""
-    pieces = []
+def _across(part_ends: Integers, part: int, start: int, length: int, row: int) -> list[tuple[int, int, int, int, int]]:
+    """One window that does not end in the part where it begins: part, global offset, count, row and column."""
+    stretches = []
     column = 0
     while column < length:
-        base = int(part_ends[part - 1]) if part else 0
-        begin = start + column - base
-        count = min(length - column, int(part_ends[part]) - base - begin)
+        count = min(length - column, int(part_ends[part]) - start - column)
         if count:
-            pieces.append(Piece(part, np.array([begin]), count, np.array([row]), column))
+            stretches.append((part, start + column, count, row, column))
         column += count
         part += 1
-    return pieces
+    return stretches

@@ -117,7 +117,7 @@ def test_wide_vocabularies_take_32_bits(tmp_path, opened):
 
 @pytest.mark.parametrize(("start", "length"), [(-1, 2), (17, 2), (18, 1), (0, 19), (0, 0)])
 def test_windows_beyond_the_store_are_refused(start, length, tmp_path, opened):
-    with pytest.raises(IndexError, match="18 tokens"):
+    with pytest.raises(IndexError, match="18 that the store has"):
         opened(write_store(tmp_path, DOCUMENTS)).read_windows(np.array([0, start]), length)
 
 
