@@ -70,10 +70,10 @@ def word_spans(text: str) -> Iterator[tuple[bytes, int, int]]:
 
 
 class _Hashes(dict[bytes, int]):
-    """xxh3-64 by word, computed once."""
+    """xxh3-64 by word with the spaces after it, computed once."""
 
-    def __missing__(self, word: bytes) -> int:
-        value = self[word] = xxhash.xxh3_64_intdigest(word)
+    def __missing__(self, spaced: bytes) -> int:
+        value = self[spaced] = xxhash.xxh3_64_intdigest(spaced.rstrip())
         return value
 
 
@@ -105,7 +105,7 @@ def hash_words(texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
     offsets = pa.py_buffer(np.append(begins_W, len(joined)))
     spaced = pa.Array.from_buffers(pa.large_binary(), len(begins_W), [None, offsets, pa.py_buffer(joined)])
     encoded = spaced.dictionary_encode()
-    different = [_hashes[word.rstrip()] for word in encoded.dictionary.to_pylist()]
+    different = [_hashes[word] for word in encoded.dictionary.to_pylist()]
     words_W: np.ndarray = np.array(different, dtype=np.uint64)[encoded.indices.to_numpy()]
     return words_W, ends_T
 

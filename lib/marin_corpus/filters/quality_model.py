@@ -77,9 +77,8 @@ def sigmoid(x: np.ndarray) -> np.ndarray:
 def _products(rows: SparseRows, weights_B: np.ndarray) -> np.ndarray:
     products_D = np.zeros(rows.num_documents)
     for documents, some in rows.chunks():
-        products_D[documents] = np.bincount(
-            some.documents_F(), weights=weights_B[some.buckets_F] * some.values_F, minlength=some.num_documents
-        )
+        products_F = weights_B[some.buckets_F] * some.values_F
+        products_D[documents] = np.bincount(some.documents_F(), weights=products_F, minlength=some.num_documents)
     return products_D
 
 
