@@ -9,6 +9,16 @@ from numpy.typing import NDArray
 Integers = NDArray[np.int64]
 
 
+class Content:
+    """In place of a manifest: the content itself."""
+
+    def __init__(self, *arrays: NDArray[Any]):
+        self.arrays = arrays
+
+    def encode(self) -> bytes:
+        return b"|".join(array.tobytes() for array in self.arrays)
+
+
 class MemoryTokens:
     """Documents of given tokens, back to back. Records what it is asked to fetch ahead."""
 
@@ -38,8 +48,8 @@ class MemoryTokens:
         return len(self.tokens)
 
     @property
-    def num_documents(self) -> int:
-        return len(self.ends)
+    def manifest(self) -> Content:
+        return Content(self.tokens, self.ends)
 
     @property
     def has_mask(self) -> bool:

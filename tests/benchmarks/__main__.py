@@ -14,6 +14,7 @@ BENCHMARKS = {
     "engine": "engine",
     "storage-latency": "storage_latency",
     "near-duplicates": "near_duplicates",
+    "loader": "loader_batch",
 }
 TABLE = REPOSITORY / "docs" / "reference" / "benchmarks.md"
 

@@ -211,7 +211,7 @@ class Loader:
         drawn = self.order.segments.drawn_before(before)
         config = self.config
         data = [
-            [c.name, c.available, c.used, reader.store.tokenizer, reader.store.num_tokens, reader.store.num_documents]
+            [c.name, c.available, c.used, xxhash.xxh3_128_hexdigest(reader.store.manifest.encode())]
             for c, reader, draws in zip(self.order.components, self.readers, drawn, strict=True)
             if draws
         ]

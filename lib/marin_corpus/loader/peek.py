@@ -16,7 +16,7 @@ _SHOWN = 80
 class Decoder(Protocol):
     """Turns ids back into text."""
 
-    def decode(self, ids: Sequence[int]) -> str: ...
+    def decode(self, ids: Sequence[int], /) -> str: ...
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -10,7 +10,7 @@ class TorchMapDataset:
     """Sequence number i of the run, in training order: `dataset[i]` is a dict of arrays [sequence_length].
 
     Read it in order, without shuffling: the order is made already. It has what torch.utils.data.Dataset and
-    grain.sources.RandomAccessDataSource ask for. With worker processes, start them by fork.
+    grain.sources.RandomAccessDataSource ask for, and it can be sent to worker processes.
     """
 
     def __init__(self, loader: Loader, *, num_steps: int):

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 from marin_corpus.errors import BadConfig
 from marin_corpus.order.epochs import BlockShuffle, Epochs, shuffle_blocks
 from marin_corpus.order.permutation import key_of
+from naive_order import shuffled, sub
 
 SHUFFLES = [None, BlockShuffle(block_sequences=4, window_blocks=3)]
 
@@ -47,13 +48,25 @@ def test_a_part_of_a_component_is_the_same_in_every_epoch(
     assert sorted(first.tolist()) == sorted(second.tolist())
 
 
+def blocks_by_hand(size: int, key: int, shuffle: BlockShuffle) -> list[int]:
+    """Cut into runs, shuffle the runs, cut into windows, shuffle each window."""
+    step = shuffle.block_sequences
+    runs = [list(range(start, min(start + step, size))) for start in range(0, size, step)]
+    placed = [runs[run] for run in shuffled(len(runs), sub(key, 0))]
+    found = []
+    for number, at in enumerate(range(0, len(placed), shuffle.window_blocks)):
+        window = [sequence for run in placed[at : at + shuffle.window_blocks] for sequence in run]
+        found += [window[place] for place in shuffled(len(window), sub(key, number + 1))]
+    return found
+
+
 @pytest.mark.parametrize(("block", "window"), [(1, 1), (2, 3), (4, 2), (3, 5)])
-def test_block_shuffle_permutes_every_small_range(block: int, window: int) -> None:
+def test_block_shuffle_is_runs_shuffled_in_windows_for_every_small_range(block: int, window: int) -> None:
     shuffle = BlockShuffle(block_sequences=block, window_blocks=window)
-    for size in range(1, 120):
-        for key in range(3):
-            keys = np.full(size, key_of(key), np.uint64)
-            found = shuffle_blocks(np.arange(size), np.full(size, size), keys, shuffle)
+    for size in range(1, 80):
+        for key in (key_of(size), key_of("other", size)):
+            found = shuffle_blocks(np.arange(size), np.full(size, size), np.full(size, key, np.uint64), shuffle)
+            assert found.tolist() == blocks_by_hand(size, key, shuffle)
             assert sorted(found.tolist()) == list(range(size))
 
 
