@@ -93,7 +93,8 @@ def map_attributes(
         output: where the files go.
 
     Returns:
-        For each part `{"num_documents": ..., "sums": {column: sum}}`, sums of the numeric and boolean columns.
+        For each part `{"num_documents": ..., "sums": {column: sum}}`, sums of the numeric and boolean columns without
+        nulls, NaN and infinities.
     """
     shards = {
         part.name: _AttributeJob(
@@ -132,8 +133,15 @@ def _attribute_shard(job: _AttributeJob, path: Path) -> dict[str, Any]:
             table = pa.table({name: pa.array(columns[name], type=schema.field(name).type) for name in schema.names})
             writer.add(table)
             for name in sums:
-                sums[name] += pc.sum(table[name]).as_py() or 0
+                sums[name] += _sum(table[name])
     return {"num_documents": job.part.num_documents, "sums": sums}
+
+
+def _sum(column: pa.ChunkedArray) -> int | float:
+    if pa.types.is_floating(column.type):
+        # JSON, in which a sum is kept for a later attempt, has neither NaN nor infinity.
+        column = column.filter(pc.is_finite(column))
+    return pc.sum(column).as_py() or 0
 
 
 class AttributeWriter:

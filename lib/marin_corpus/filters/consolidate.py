@@ -1,6 +1,7 @@
 """`consolidate`: drop and edit documents by what filters found out about them."""
 
 import json
+import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -113,12 +114,12 @@ def _check_columns(attributes: Sequence[AttributeSet], prefixes: Sequence[str]) 
     owners = dict.fromkeys(SCHEMA.names, "the documents")
     for prefix, attribute_set in zip(prefixes, attributes, strict=True):
         for column in attribute_set.columns:
-            owner = owners.setdefault(prefix + column, attribute_set.url)
-            if owner != attribute_set.url:
+            if prefix + column in owners:
                 raise BadConfig(
-                    f"the column {prefix + column!r} of {attribute_set.url} is also one of {owner}",
+                    f"the column {prefix + column!r} of {attribute_set.url} is also one of {owners[prefix + column]}",
                     next='give prefixes, one for each of the attributes, such as prefixes=("", "other_")',
                 )
+            owners[prefix + column] = attribute_set.url
     return list(owners)
 
 
@@ -265,8 +266,13 @@ class _Shard:
         drop["text_bytes"] += len(text.encode())
         if len(drop["samples"]) < _NUM_SAMPLES:
             sample = {"id": rows["id"][row], "source": rows["source"][row], "part": self._part}
-            values = {column: rows[column][row] for column in self._shown[reason]}
+            values = {column: _as_json(rows[column][row]) for column in self._shown[reason]}
             drop["samples"].append({**sample, "values": values, "excerpt": text[:_EXCERPT_CHARACTERS]})
+
+
+def _as_json(value: object) -> object:
+    # JSON has no infinity.
+    return str(value) if isinstance(value, float) and math.isinf(value) else value
 
 
 def _add_up(summaries: Sequence[Mapping[str, Any]], reason: str, expression: str | None) -> dict[str, Any]:

@@ -47,7 +47,8 @@ C4: DropRules = (
     ("c4: curly brace", "num_curly_braces > 0"),
     ("c4: too few sentences", "num_sentences < 3"),
 )
-"""Raffel et al. 2020, section 2.2: the rules that drop pages. (Those that remove single lines are edits, no drops.)
+"""Raffel et al. 2020, section 2.2: the rules that drop pages, save the one with a list of words. Those that
+remove single lines are no drops.
 
 A curly brace says "code" there; leave that rule out for a corpus which is to hold code.
 """
@@ -57,4 +58,4 @@ FINEWEB: DropRules = (
     ("fineweb: duplicate lines", "duplicate_line_character_fraction >= 0.1"),
     ("fineweb: short lines", "short_line_fraction >= 0.67"),
 )
-"""Penedo et al. 2024, section 3.5: the custom filters, which come on top of those of Gopher and C4."""
+"""Penedo et al. 2024, "Developing additional heuristic filters": these three come on top of those of Gopher and C4."""

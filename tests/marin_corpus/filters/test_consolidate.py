@@ -64,13 +64,13 @@ def test_the_first_reason_that_holds_counts(tmp_path, small) -> None:
 LIMIT = st.integers(-1, 8)
 
 
-@given(limits=st.lists(st.tuples(LIMIT, LIMIT), max_size=4), workers=st.just(1))
+@given(limits=st.lists(st.tuples(LIMIT, LIMIT), max_size=4))
 @settings(max_examples=20, suppress_health_check=[HealthCheck.function_scoped_fixture])
-def test_kept_and_dropped_documents_add_up_to_all(tmp_path_factory, small, limits, workers) -> None:
+def test_kept_and_dropped_documents_add_up_to_all(tmp_path_factory, small, limits) -> None:
     documents, scores = small
     folder = tmp_path_factory.mktemp("out")
     drop = tuple((f"reason {i}", f"score >= {low} AND score <= {high}") for i, (low, high) in enumerate(limits))
-    result = consolidate(documents, [scores], drop=drop, output=LocalOutput(folder, workers=workers))
+    result = consolidate(documents, [scores], drop=drop, output=LocalOutput(folder))
     expected, kept = Counter[str](), []
     for score, text in enumerate("abcdefgh"):
         reason = next((f"reason {i}" for i, (low, high) in enumerate(limits) if low <= score <= high), None)
@@ -133,6 +133,14 @@ def test_samples_are_the_first_few_with_short_excerpts(tmp_path) -> None:
     assert DocumentSet.open(tmp_path / "out").num_documents == 0
 
 
+def test_infinite_values_are_shown_as_text(tmp_path) -> None:
+    documents = write_documents(tmp_path / "documents", ["a"])
+    attributes = attach(tmp_path / "scores", documents, {"loss": pa.float64()}, loss={"a": float("inf")})
+    consolidate(documents, [attributes], drop=(("high", "loss > 9"),), output=LocalOutput(tmp_path / "out"))
+    (entry,) = json.loads((tmp_path / "out/drops.json").read_text(), parse_constant=pytest.fail)["reasons"]
+    assert entry["samples"][0]["values"] == {"loss": "inf"}
+
+
 def test_edits_give_new_ids_and_say_where_from(tmp_path) -> None:
     output = LocalOutput(tmp_path / "documents")
     (tmp_path / "documents").mkdir()
@@ -181,6 +189,11 @@ def test_columns_of_two_sets_need_prefixes_if_their_names_are_equal(tmp_path, sm
     with pytest.raises(BadConfig, match=r"'score'(.|\n)*prefixes="):
         consolidate(documents, [scores, others], drop=(("r", "score < 2"),), output=LocalOutput(tmp_path / "out"))
     drop = (("r", "score < 2 OR other_score < -5"),)
+    with pytest.raises(BadConfig, match="'score'"):
+        consolidate(documents, [scores, scores], drop=(), output=LocalOutput(tmp_path / "out"))
+    own = attach(tmp_path / "own", documents, {"text": pa.int64()}, text=dict.fromkeys("abcdefgh", 1))
+    with pytest.raises(BadConfig, match=r"'text' of .* one of the documents"):
+        consolidate(documents, [own], drop=(), output=LocalOutput(tmp_path / "out"))
     result = consolidate(
         documents, [scores, others], drop=drop, prefixes=("", "other_"), output=LocalOutput(tmp_path / "out")
     )

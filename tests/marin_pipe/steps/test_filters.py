@@ -4,7 +4,7 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import pytest
 from marin_corpus.documents.attributes import read_attributes
@@ -133,12 +133,26 @@ def test_a_filter_of_ones_own(tmp_path) -> None:
 
 def artifact(folder: Path, values: list[str], *, num_parts: int = 1) -> Documents:
     written = write_documents(folder, values, num_parts=num_parts)
-    return Documents(
+    documents = Documents(
         num_documents=written.num_documents,
         text_bytes=written.text_bytes,
         num_parts=len(written.parts),
         sources=written.sources,
-    ).located_at(str(folder))
+    )
+    return cast(Documents, documents.located_at(str(folder)))
+
+
+def measure(batch: Any, options: dict[str, float | None]) -> dict[str, list[float | None]]:
+    return {"x": [options[text] for text in batch.column("text").to_pylist()]}
+
+
+def test_sums_leave_out_what_json_cannot_hold(tmp_path) -> None:
+    documents = artifact(tmp_path / "documents", ["a", "b", "c", "d", "e"])
+    values = {"a": 1.5, "b": float("nan"), "c": float("inf"), "d": None, "e": 2.0}
+    found = compute_attributes.fn(
+        documents, function=measure, columns={"x": "float64"}, options=values, ctx=StepContext.for_test(tmp_path)
+    )
+    assert found.sums == {"x": 3.5}
 
 
 @pytest.mark.parametrize(
@@ -178,7 +192,7 @@ def test_bytes_do_not_depend_on_workers(tmp_path) -> None:
             documents, attributes=(attributes,), drop=(("commas", "num_marks > 4"),), workers=workers, ctx=last
         )
         assert 0 < kept.num_documents < 60
-        return files_of(Path(first.output)) | files_of(Path(last.output))
+        return files_of(Path(str(first.output))) | files_of(Path(str(last.output)))
 
     assert outputs(1) == outputs(2)
 
