@@ -14,6 +14,12 @@ BENCHMARKS = {
     "engine": "engine",
     "storage-latency": "storage_latency",
     "near-duplicates": "near_duplicates",
+    "contamination": "contamination",
+    "quality": "quality",
+    "tokenize": "tokenization",
+    "tokenize-memory": "tokenization_memory",
+    "random-reads": "random_reads",
+    "first-batch": "first_batch",
     "loader": "loader_batch",
 }
 TABLE = REPOSITORY / "docs" / "reference" / "benchmarks.md"

@@ -81,24 +81,27 @@ def hashed_ngrams(texts: Sequence[str], num_buckets: int) -> SparseRows:
 
 def _chunk_rows(texts: Sequence[str], num_buckets: int) -> SparseRows:
     words_W, ends_D = hash_words(texts)
-    document_W = np.repeat(np.arange(len(ends_D), dtype=np.uint64), np.diff(ends_D, prepend=0))
+    width = num_buckets.bit_length() - 1
+    # The high bits of a key are the document, the low ones the bucket: sorted, equal n-grams are neighbours. Half as
+    # many bits sort in half the time, and are enough for a chunk of ordinary documents.
+    bits = np.uint32 if len(ends_D) << width <= 1 << 32 else np.uint64
+    high_D = (np.arange(len(ends_D), dtype=np.uint64) << np.uint64(width)).astype(bits)
+    high_W = np.repeat(high_D, np.diff(ends_D, prepend=0))
     # A pair's hash depends on the order of its words; pairs across two documents are none.
     pairs_P = mix(words_W[:-1] * np.uint64(3) + words_W[1:])
-    inside_P = document_W[:-1] == document_W[1:]
-    width = np.uint64(num_buckets.bit_length() - 1)
-    # The high bits of the key are the document, the low ones the bucket: sorted, equal n-grams are neighbours.
+    inside_P = high_W[:-1] == high_W[1:]
     mask = np.uint64(num_buckets - 1)
     keys = np.concatenate(
-        [(document_W << width) | (words_W & mask), ((document_W[:-1] << width) | (pairs_P & mask))[inside_P]]
+        [high_W | (words_W & mask).astype(bits), (high_W[:-1] | (pairs_P & mask).astype(bits))[inside_P]]
     )
     keys.sort()
-    first_F = np.flatnonzero(np.diff(keys, prepend=np.uint64(np.iinfo(np.uint64).max)))
+    first_F = np.flatnonzero(np.diff(keys, prepend=~keys[:1]))
     counts_F = np.diff(first_F, append=len(keys)).astype(np.float64)
     keys_F = keys[first_F]
-    document_F = (keys_F >> width).astype(np.int64)
+    document_F = (keys_F >> bits(width)).astype(np.int64)
     norms_D = np.sqrt(np.bincount(document_F, weights=counts_F * counts_F, minlength=len(ends_D)))
     return SparseRows(
-        buckets_F=(keys_F & mask).astype(np.uint32),
+        buckets_F=(keys_F & bits(num_buckets - 1)).astype(np.uint32),
         values_F=(counts_F / norms_D[document_F]).astype(np.float32),
         starts_D1=np.searchsorted(document_F, np.arange(len(ends_D) + 1)),
     )

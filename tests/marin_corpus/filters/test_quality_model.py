@@ -90,6 +90,18 @@ def test_pieces_in_which_features_are_made_do_not_show(monkeypatch: pytest.Monke
     np.testing.assert_allclose(gradient_again, gradient, rtol=1e-9, atol=1e-15)
 
 
+def test_many_documents_at_once_have_the_features_of_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Keys of documents and buckets need 64 bits together, of one document 32."""
+    texts = [f"one {i} two {i % 3} three" for i in range(100)]
+    together = hashed_ngrams(texts, 1 << 26)
+    monkeypatch.setattr(quality_features, "_CHUNK_CHARACTERS", 1)
+    alone = hashed_ngrams(texts, 1 << 26)
+    for field in dataclasses.fields(SparseRows):
+        one, other = getattr(together, field.name), getattr(alone, field.name)
+        assert one.dtype == other.dtype
+        assert np.array_equal(one, other)
+
+
 def test_gradient_is_that_of_finite_differences() -> None:
     x_DB, labels = problem(1)
     objective = Objective(sparse(x_DB), labels, LinearConfig(num_buckets=1 << 8, l2=0.01))
