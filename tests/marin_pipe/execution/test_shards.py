@@ -6,6 +6,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -282,6 +283,27 @@ def test_a_remote_store_gets_the_same_files() -> None:
     assert store.read("attempts/2/output/sub/1").data == b"ONE"
     assert store.read("attempts/2/output/2").data == b"TWO"
     assert "work/2/shards/data/sub/1+/1" not in [entry.key for entry in store.list_files("work/2")]
+
+
+@dataclass(frozen=True)
+class Change:
+    """A shard that brings its function along."""
+
+    text: str
+    change: Callable[[str], str]
+
+
+def capitals(text: str) -> str:
+    return text.upper()
+
+
+def apply_change(value: Change, path: Path) -> None:
+    path.write_text(value.change(value.text))
+
+
+def test_a_value_may_hold_a_function_that_is_declared_callable(attempts: Attempts) -> None:
+    process_shards(attempts.next(), {"1": Change("one", capitals)}, apply_change)
+    assert files(attempts.output) == {"1": b"ONE"}
 
 
 def test_errors_name_what_is_wrong(attempts: Attempts) -> None:
