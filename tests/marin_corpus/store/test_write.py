@@ -67,7 +67,7 @@ def test_lengths_are_described(tmp_path):
 def test_ids_beyond_the_vocabulary_are_refused(tmp_path):
     with (
         TokenWriter(tmp_path / "part-00000", vocab_size=10, has_mask=False) as writer,
-        pytest.raises(BadInput, match="id 10(.|\n)*10 tokens"),
+        pytest.raises(BadInput, match=r"id 10(.|\n)*10 tokens"),
     ):
         writer.add(np.array([3, 10]), np.array([2]), [document_id("")], ["s"], text_bytes=0)
 
