@@ -6,9 +6,8 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
@@ -285,8 +284,7 @@ def test_a_remote_store_gets_the_same_files() -> None:
     assert "work/2/shards/data/sub/1+/1" not in [entry.key for entry in store.list_files("work/2")]
 
 
-@dataclass(frozen=True)
-class Change:
+class Change(NamedTuple):
     """A shard that brings its function along."""
 
     text: str
