@@ -53,7 +53,9 @@ def _print_failure(app: App, step: StepReport, *, name: str) -> None:
     assert failure is not None
     tries = f" after {failure.attempts} tries" if failure.attempts > 1 else ""
     print_line(f"\n{step.status}: {name}{tries}")
-    for line in (failure.traceback.rstrip() or failure.message).splitlines():
+    # `logs` shows the traceback in any case.
+    told = f"{failure.error_type}: {failure.message}" if failure.explained else failure.traceback or failure.message
+    for line in told.rstrip().splitlines():
         print_line(f"  {cut(printable(line), _LINE_CHARACTERS)}" if line else "")
     if failure.log_tail:
         print_line("  last log lines:")

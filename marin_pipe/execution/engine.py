@@ -441,6 +441,7 @@ class Engine:
             attempts=result.attempts,
             log_directory=f"{attempt_directory(node.directory, result.attempt)}/log" if result.attempt else "",
             exit_code=failure.exit_code,
+            explained=failure.explained,
         )
         first_line = f": {failure.message.splitlines()[0]}" if failure.message.strip() else ""
         why = f"{failure.error_type}{first_line}"

@@ -36,6 +36,8 @@ class Failure:
     attempts: int
     log_directory: str
     exit_code: int
+    explained: bool = False
+    """Whether the message says what to do; else the traceback is what there is to go on."""
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -77,6 +77,8 @@ class Failed:
     exit_code: int
     usage: Usage
     log_tail: tuple[str, ...] = ()
+    explained: bool = False
+    """Whether the message says what happened, why and what to do, so that nobody needs the traceback at first."""
 
 
 class Control:

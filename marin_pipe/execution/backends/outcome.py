@@ -50,7 +50,15 @@ def failure(error: BaseException, *, usage: Usage, retryable: bool) -> Failed:
         retryable=retryable,
         exit_code=int(ExitCode.INTERRUPTED if interrupted else exit_code),
         usage=usage,
+        explained=_is_explained(error),
     )
+
+
+def _is_explained(error: BaseException) -> bool:
+    """Whether an error says what happened and what to do next, as ours and those of the libraries below steps do."""
+    if not type(error).__module__.startswith(("marin_pipe.", "marin_corpus.", "marin_trainer.", "marin_storage.")):
+        return False
+    return bool(getattr(error, "what", "")) and bool(getattr(error, "next", ""))
 
 
 def _shown(value: Any, show: Callable[[Any], str]) -> str:
