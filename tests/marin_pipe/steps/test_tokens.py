@@ -1,0 +1,101 @@
+import hashlib
+import signal
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+from demo_corpus import EOS, speeches
+from marin_corpus.errors import Mismatch
+from token_steps import build, small_tokenizer
+from tokenizers import Tokenizer
+
+from marin_pipe import run
+from marin_pipe.steps.tokens import Tokens
+
+TESTS = Path(__file__).parents[2]
+
+
+def tree(tokens: Tokens) -> dict[str, str]:
+    root = Path(tokens.path)
+    return {
+        str(file.relative_to(root)): hashlib.sha256(file.read_bytes()).hexdigest()
+        for file in sorted(root.rglob("*"))
+        if file.is_file()
+    }
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory) -> Tokens:
+    root = str(tmp_path_factory.mktemp("root"))
+    report = run({"tokens": build()}, root=root, backend="inline")
+    assert report.ok, [row.failure for row in report.steps]
+    return build().load(root=root)
+
+
+def test_the_artifact_says_what_the_stores_hold(finished):
+    text = [paragraph for speech in speeches()[:12] for paragraph in speech.split("\n") if paragraph]
+    stores = {split: finished.open(split) for split in ("train", "validation")}
+    assert sum(finished.num_documents.values()) == len(text)
+    assert sum(finished.text_bytes.values()) == sum(len(paragraph.encode()) for paragraph in text)
+    assert finished.num_tokens == {split: store.num_tokens for split, store in stores.items()}
+    # Not of documents: all copies of a signature lie on one side.
+    assert 0.05 < finished.text_bytes["validation"] / sum(finished.text_bytes.values()) < 0.15
+    total = sum(finished.num_tokens.values())
+    assert finished.bytes_per_token == pytest.approx(sum(finished.text_bytes.values()) / total)
+    for store in stores.values():
+        store.verify()
+        assert (store.tokenizer, store.vocab_size) == (finished.tokenizer, finished.vocab_size)
+
+
+def test_the_text_comes_back(finished):
+    tokenizer = small_tokenizer(500).load(root=str(Path(finished.path).parents[3]))
+    reference = Tokenizer.from_file(str(tokenizer.path / "tokenizer.json"))
+    found = []
+    for split in ("train", "validation"):
+        store = finished.open(split)
+        whole = reference.decode(store.read_windows([0], store.num_tokens)[0].tolist(), skip_special_tokens=False)
+        found += whole.split(EOS)[:-1]
+    assert sorted(found) == sorted(
+        paragraph for speech in speeches()[:12] for paragraph in speech.split("\n") if paragraph
+    )
+
+
+def test_a_store_of_another_tokenizer_is_refused(finished):
+    other = finished.model_copy(update={"tokenizer": "0" * 32}).located_at(str(finished.path))
+    with pytest.raises(Mismatch, match="another tokenizer"):
+        other.open("train")
+
+
+def launch(root: str, *arguments: int) -> int:
+    command = [sys.executable, "-m", "token_steps", root, *map(str, arguments)]
+    return subprocess.run(command, cwd=TESTS, check=False).returncode
+
+
+@pytest.mark.parametrize("kill_at", [1, 8, 20])
+def test_killed_and_run_again_gives_the_same_bytes(kill_at, finished, tmp_path):
+    root = str(tmp_path / "root")
+    assert launch(root, 1, kill_at) == -signal.SIGKILL
+    report = run({"tokens": build()}, root=root, backend="inline")
+    assert report.ok, [row.failure for row in report.steps]
+    assert tree(build().load(root=root)) == tree(finished)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [2, 5])
+def test_bytes_do_not_depend_on_workers(workers, finished, tmp_path):
+    root = str(tmp_path)
+    assert launch(root, workers) == 0
+    assert tree(build().load(root=root)) == tree(finished)
+
+
+def test_on_an_object_store(finished):
+
+    root = "memory://tokens-step"
+    report = run({"tokens": build()}, root=root, backend="inline")
+    assert report.ok, [row.failure for row in report.steps]
+    store = build().load(root=root).open("train")
+    assert store.is_remote
+    starts = np.arange(0, store.num_tokens - 64, 1000)
+    np.testing.assert_array_equal(store.read_windows(starts, 64), finished.open("train").read_windows(starts, 64))
