@@ -1,4 +1,4 @@
-"""A small pipeline up to token stores, with steps that need no other catalogue: `python -m token_steps ROOT WORKERS [KILL_AT]`.
+"""A small pipeline up to token stores: `python -m token_steps ROOT WORKERS [KILL_AT]`.
 
 With KILL_AT the process kills itself when the files of parts are written to for the KILL_ATth time.
 """

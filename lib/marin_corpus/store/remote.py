@@ -97,7 +97,7 @@ class RemoteFiles:
             ) from error
         if len(data) != stop - start:
             raise CorruptData(
-                f"{self._url}/{name} ends at byte {start + len(data)}",
+                f"{self._url}/{name} gave {len(data)} bytes from byte {start} on, not {stop - start}",
                 why=f"the manifest says that it has {self._sizes[name]} bytes",
                 next="restore it, or tokenize again",
             )

@@ -1,13 +1,17 @@
+import asyncio
 import multiprocessing
 import threading
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import fsspec
 import numpy as np
 import pytest
+from fsspec.asyn import AsyncFileSystem
+from marin_corpus.errors import CorruptData
 from marin_corpus.store import ranges
 from marin_corpus.store.read import TokenStore
-from marin_storage import Unavailable
+from marin_storage import Unavailable, open_store
 from slow_store import SlowStore, slow_store
 from token_stores import write_store
 
@@ -132,3 +136,48 @@ def test_a_forked_process_reads_too(slow: SlowStore):
     assert ours.poll(60)
     assert ours.recv() == [[3, 4, 5, 6]]
     process.join()
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_object_stores(scheme, request, tmp_path):
+    request.getfixturevalue({"gs": "strict_gcs", "s3": "moto_s3"}[scheme])
+    documents = [[[*range(1, 40), 0], [*range(40, 90), 0]], [], [[*range(200, 300), 0]]]
+    flat = [token for part in documents for document in part for token in document]
+    folder = write_store(tmp_path, documents)
+    bucket = open_store(f"{scheme}://bucket/runs")
+    bucket.upload_tree(folder, "tokens/train")
+    store = TokenStore.open(f"{scheme}://bucket/runs/tokens/train", tokenizer="digest")
+    assert store.is_remote
+    starts = np.arange(0, len(flat) - 30, 7)
+    store.prefetch(starts, 30)
+    assert store.read_windows(starts, 30).tolist() == [flat[start : start + 30] for start in starts]
+    assert store.document_of([0, 40, 95]).tolist() == [0, 1, 2]
+    store.verify()
+    bucket.write("tokens/train/part-00002.tok", b"short")
+    bucket.delete("tokens/train/part-00000.tok")
+    again = TokenStore.open(f"{scheme}://bucket/runs/tokens/train")
+    with pytest.raises(CorruptData, match=r"part-00000\.tok is missing"):
+        again.read_windows([3], 4)
+    with pytest.raises(CorruptData, match=r"part-00002\.tok gave 5 bytes from byte 0 on, not 8"):
+        again.read_windows([91], 4)
+
+
+class SilentFileSystem(AsyncFileSystem):
+    """Does not answer the first request."""
+
+    protocol = "silent"
+    requests = 0
+
+    async def _cat_file(self, path: str, start: int | None = None, end: int | None = None, **_: object) -> bytes:
+        type(self).requests += 1
+        if self.requests == 1:
+            await asyncio.Event().wait()
+        return f"{path} {start} {end}".encode()
+
+
+def test_a_request_without_an_answer_is_given_up_and_asked_again():
+    fsspec.register_implementation("silent", SilentFileSystem, clobber=True)
+    policy = replace(ranges._RETRY, try_s=0.01, sleep=lambda _: None)
+    reader = ranges._FsspecRanges("silent://server/folder", policy)
+    assert reader.read_range("file", 3, 4) == b"server/folder/file 3 7"
+    assert SilentFileSystem.requests == 2

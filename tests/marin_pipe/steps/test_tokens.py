@@ -18,7 +18,7 @@ TESTS = Path(__file__).parents[2]
 
 
 def tree(tokens: Tokens) -> dict[str, str]:
-    root = Path(tokens.path)
+    root = Path(str(tokens.path))
     return {
         str(file.relative_to(root)): hashlib.sha256(file.read_bytes()).hexdigest()
         for file in sorted(root.rglob("*"))
@@ -50,7 +50,7 @@ def test_the_artifact_says_what_the_stores_hold(finished):
 
 
 def test_the_text_comes_back(finished):
-    tokenizer = small_tokenizer(500).load(root=str(Path(finished.path).parents[3]))
+    tokenizer = small_tokenizer(500).load(root=str(Path(str(finished.path)).parents[3]))
     reference = Tokenizer.from_file(str(tokenizer.path / "tokenizer.json"))
     found = []
     for split in ("train", "validation"):
