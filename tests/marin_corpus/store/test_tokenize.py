@@ -204,3 +204,17 @@ def test_a_document_of_several_megabytes(tokenizer, tmp_path):
     (tokens,) = documents_of(store)[document_id(text)]
     reference = Tokenizer.from_file(str(tokenizer / "tokenizer.json"))
     assert reference.decode(tokens[:-1]) == text
+
+
+def test_many_short_documents(tokenizer, tmp_path):
+    texts = [f"{k} " * (k % 5) for k in range(10_000)]
+    documents = write_documents(tmp_path / "documents", [texts])
+    tokenize_documents(documents, tokenizer, TokenizeConfig(validation_fraction=0.5), LocalOutput(tmp_path / "out"))
+    stores = [TokenStore.open(tmp_path / "out" / split) for split in ("train", "validation")]
+    assert sum(store.text_bytes for store in stores) == sum(map(len, texts))
+    found = [store.document_ids(np.arange(store.num_documents)) for store in stores]
+    by_id = {document_id(text): k for k, text in enumerate(texts)}
+    assert sorted(id for ids in found for id in ids) == sorted(document_id(text) for text in texts)
+    for ids in found:
+        places = [by_id[id] for id in ids if by_id[id] % 5]
+        assert places == sorted(places)
