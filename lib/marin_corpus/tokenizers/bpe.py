@@ -1,7 +1,7 @@
 """Training a byte-level BPE tokenizer (Sennrich et al. 2016; Radford et al. 2019) on documents."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +27,8 @@ _PIECES = (
 """Where merges never cross, by the usage since GPT-4. Every character belongs to one of the pieces."""
 _SAMPLE_PIECE_CHARACTERS = 100_000
 """Longer texts go to the trainer in pieces: it holds the one it works on several times over."""
+_EXCERPT_BYTES = 1 << 16
+"""Of longer texts a sample may take only the beginning."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,17 +81,17 @@ class BpeResult:
     held_out_bytes: int
 
 
-def train_bpe(documents: DocumentSet, config: BpeConfig, output: Output) -> BpeResult:
-    """Learn merges from a sample of `documents` and write the tokenizer.
+def train_bpe(documents: Sequence[DocumentSet], config: BpeConfig, output: Output) -> BpeResult:
+    """Learn merges from a sample of all `documents` together and write the tokenizer.
 
-    The sample takes documents from each part in proportion, in order, so it depends on the documents alone. The library
-    learns in one thread: with several, ties between pairs could fall either way.
+    The sample is spread evenly over the documents in their order, so it depends on them alone; it is held in memory,
+    with about 20 times its size for the learning.
 
     Raises:
         BadInput: the documents hold too little text for so large a vocabulary.
+        BadConfig: the chat template writes a special token that the vocabulary will lack.
     """
     sample, held_out = _sample(documents, config)
-    sample_bytes, held_out_bytes = (sum(len(text.encode()) for text in texts) for texts in (sample, held_out))
     model = tokenizers.Tokenizer(models.BPE())
     pattern = tokenizers.Regex(_PIECES % config.max_digits)
     model.pre_tokenizer = pre_tokenizers.Sequence(
@@ -105,55 +107,73 @@ def train_bpe(documents: DocumentSet, config: BpeConfig, output: Output) -> BpeR
         initial_alphabet=sorted(CHARACTER_OF_BYTE.values()),
         show_progress=False,
     )
-    model.train_from_iterator(_pieces(sample), trainer)
+    model.train_from_iterator(_pieces(sample.texts), trainer)
     content: dict[str, Any] = json.loads(model.to_str())
     reached = model.get_vocab_size()
     if reached < config.vocab_size:
         raise BadInput(
-            f"{sample_bytes} bytes of text give a vocabulary of {reached} tokens, not of {config.vocab_size}",
+            f"{sample.num_bytes} bytes of text give a vocabulary of {reached} tokens, not of {config.vocab_size}",
             why="no pair of tokens is left to merge",
             next=f"give more text, or ask for vocab_size={reached} or less",
         )
     special = SpecialTokens(eos=END_OF_TEXT, pad=PADDING)
     write_tokenizer(output, content, special, chat_template=config.chat_template)
     tokenizer = Tokenizer(content, special)
-    measured, measured_bytes = (held_out, held_out_bytes) if held_out else (sample, sample_bytes)
-    num_tokens = sum(len(ids) for ids in tokenizer.encode_batch(measured))
+    measured = held_out if held_out.num_bytes else sample
+    num_tokens = sum(len(ids) for ids in tokenizer.encode_batch(measured.texts))
     return BpeResult(
         vocab_size=reached,
         digest=tokenizer.digest,
-        bytes_per_token=measured_bytes / num_tokens,
-        sample_bytes=sample_bytes,
-        held_out_bytes=held_out_bytes,
+        bytes_per_token=measured.num_bytes / num_tokens,
+        sample_bytes=sample.num_bytes,
+        held_out_bytes=held_out.num_bytes,
     )
 
 
-def _sample(documents: DocumentSet, config: BpeConfig) -> tuple[list[str], list[str]]:
-    """Texts to learn from and texts to measure on: of each part its share, taken evenly from its documents.
+class _Sampler:
+    """Keeps a share of the texts it is shown, spread evenly over them.
 
-    A document is held out by its id, so the two never share one.
+    Each text, kept or not, adds its share to what is owed; a text is kept when something is owed, and pays for it. Of
+    one so long that it would pay for many others only the beginning is kept.
     """
-    if not documents.text_bytes:
-        raise BadInput(f"{documents.url} holds no text to learn from")
-    learned: list[str] = []
-    held_out: list[str] = []
-    for part in documents.parts:
-        share = part.text_bytes / documents.text_bytes
-        # Every document stands for this much of what is wanted of the part; a document is taken when that adds up.
-        rates = [min(1.0, wanted / documents.text_bytes) for wanted in (config.sample_bytes, config.held_out_bytes)]
-        owed = [0.0, 0.0]
-        left = [config.sample_bytes * share, config.held_out_bytes * share]
-        for batch in read_batches(part, ("id", "text")):
-            for document_id, text in zip(batch["id"].to_pylist(), batch["text"].to_pylist(), strict=True):
-                # Every 16th id, whatever else there is.
-                which = 1 if document_id[-1] == "0" else 0
-                size = len(text.encode())
-                owed[which] += size * rates[which] * (16 if which else 1)
-                if size and owed[which] > 0 and left[which] > 0:
-                    (held_out if which else learned).append(text)
-                    owed[which] -= size
-                    left[which] -= size
-    return (learned, held_out) if learned else (held_out, [])
+
+    def __init__(self, wanted_bytes: int, text_bytes: int) -> None:
+        self.texts: list[str] = []
+        self.num_bytes = 0
+        self._rate = min(1.0, wanted_bytes / max(1, text_bytes))
+        self._owed = 0.0
+
+    def show(self, text: str) -> None:
+        """The next text."""
+        size = len(text.encode())
+        self._owed += size * self._rate
+        if self._owed <= 0:
+            return
+        most = max(_EXCERPT_BYTES, int(self._owed))
+        if size > most:
+            text = text.encode()[:most].decode(errors="ignore")
+            size = len(text.encode())
+        self.texts.append(text)
+        self.num_bytes += size
+        self._owed -= size
+
+
+def _sample(documents: Sequence[DocumentSet], config: BpeConfig, *, hold_out: bool = True) -> tuple[_Sampler, _Sampler]:
+    """What is learned from and what is measured on; held out is one document in 16, by its id, so none is in both."""
+    text_bytes = sum(part.text_bytes for each in documents for part in each.parts)
+    if not text_bytes:
+        raise BadInput(f"{', '.join(each.url for each in documents)}: there is no text to learn from")
+    learned = _Sampler(config.sample_bytes, text_bytes * 15 // 16 if hold_out else text_bytes)
+    held_out = _Sampler(config.held_out_bytes, text_bytes // 16)
+    for each in documents:
+        for part in each.parts:
+            for batch in read_batches(part, ("id", "text")):
+                for document_id, text in zip(batch["id"].to_pylist(), batch["text"].to_pylist(), strict=True):
+                    (held_out if hold_out and document_id[-1] == "0" else learned).show(text)
+    if not learned.texts:
+        # A handful of documents that all happen to be held out.
+        return _sample(documents, config, hold_out=False)
+    return learned, held_out
 
 
 def _pieces(texts: list[str]) -> Iterator[str]:

@@ -1,11 +1,19 @@
-"""Writing a tokenizer the way hubs lay it out: `tokenizer.json` and `tokenizer_config.json`."""
+"""Writing and copying a tokenizer the way hubs lay it out: `tokenizer.json` and `tokenizer_config.json`."""
 
 import json
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
 
+from marin_corpus.errors import Mismatch
 from marin_corpus.output import Output
-from marin_corpus.tokenizers.tokenizer import SpecialTokens
+from marin_corpus.tokenizers.load import load_tokenizer
+from marin_corpus.tokenizers.tokenizer import SpecialTokens, Tokenizer
+
+if TYPE_CHECKING:
+    from upath import UPath
+
+TOKENIZER_FILES = ("tokenizer.json", "tokenizer_config.json", "chat_template.jinja", "special_tokens_map.json")
+"""What makes up a tokenizer; only the first must be there."""
 
 
 def write_tokenizer(
@@ -33,6 +41,30 @@ def write_tokenizer(
         config["chat_template"] = chat_template
     output.write_file("tokenizer.json", _encode(content))
     output.write_file("tokenizer_config.json", _encode(config))
+
+
+def copy_tokenizer(files: Sequence["UPath"], output: Output) -> Tokenizer:
+    """Copy the files of `TOKENIZER_FILES` that are among `files`, all of one folder, and check that they load.
+
+    Raises:
+        Mismatch: there is no `tokenizer.json`, or there are several.
+        BadInput: they are no tokenizer.
+    """
+    found = {name: [file for file in files if file.name == name] for name in TOKENIZER_FILES}
+    if len(found["tokenizer.json"]) != 1:
+        names = ", ".join(sorted(str(file) for file in files)[:5])
+        raise Mismatch(
+            f"there must be one tokenizer.json, and there are {len(found['tokenizer.json'])}",
+            why=f"the files are {names}{', ...' if len(files) > 5 else ''}",
+            next='give the files of one folder, as in InputFiles("folder/*")',
+        )
+    folder = found["tokenizer.json"][0].parent
+    tokenizer = load_tokenizer(folder)
+    for name, paths in found.items():
+        for path in paths:
+            if path.parent == folder:
+                output.write_file(name, path.read_bytes())
+    return tokenizer
 
 
 def _encode(content: Mapping[str, Any]) -> bytes:

@@ -49,7 +49,7 @@ class Tokenizer:
         self._reference.no_padding()
         self.chat_template = chat_template
         self.special_tokens: dict[str, int] = {
-            token["content"]: token["id"] for token in content.get("added_tokens", []) if token["special"]
+            token["content"]: token["id"] for token in content.get("added_tokens") or () if token["special"]
         }
         """Every special token's id, by its text."""
         self.vocab_size: int = 1 + max(self._reference.get_vocab(with_added_tokens=True).values())
@@ -87,18 +87,16 @@ class Tokenizer:
         Raises:
             BadInput: a text holds a lone surrogate, which has no UTF-8 form.
         """
-        found: list[NDArray[np.uint32] | None] = [None] * len(texts)
-        for index, text in enumerate(texts):
-            if not text.isascii():
-                _check_text(text)
-            if self._encoding is not None and (ids := encode_ordinary(self._encoding, text)) is not None:
-                found[index] = np.array(ids, np.uint32)
-        left = [index for index, ids in enumerate(found) if ids is None]
-        if left:
-            encoded = self._reference.encode_batch_fast([texts[index] for index in left], add_special_tokens=False)
-            for index, encoding in zip(left, encoded, strict=True):
-                found[index] = np.array(encoding.ids, np.uint32)
-        return [ids for ids in found if ids is not None]
+        return [self._encode(text) for text in texts]
+
+    def _encode(self, text: str) -> NDArray[np.uint32]:
+        if not text.isascii():
+            _check_text(text)
+        if self._encoding is not None and (ids := encode_ordinary(self._encoding, text)) is not None:
+            return ids
+        # One text at a time: that library would give each of several a thread, in each of our processes.
+        [encoded] = self._reference.encode_batch_fast([text], add_special_tokens=False)
+        return np.array(encoded.ids, np.uint32)
 
     def token_bytes(self, token_id: int) -> bytes:
         """The bytes a token stands for; a special token's own text."""
@@ -155,7 +153,7 @@ def _token_bytes(content: Mapping[str, Any], reference: tokenizers.Tokenizer) ->
     """Bytes by id for a byte-level tokenizer, else None. An id without a token stands for no bytes."""
     if "ByteLevel" not in json.dumps(content.get("decoder")):
         return None
-    added = {token["id"]: token["content"].encode() for token in content.get("added_tokens", [])}
+    added = {token["id"]: token["content"].encode() for token in content.get("added_tokens") or ()}
     table = [b""] * (1 + max(reference.get_vocab(with_added_tokens=True).values()))
     for token, token_id in content["model"]["vocab"].items():
         if token_id in added:

@@ -1,0 +1,135 @@
+import json
+import subprocess
+import sys
+from pathlib import Path
+from typing import cast
+
+import pytest
+from marin_corpus.errors import BadInput, Mismatch
+from speeches import paragraphs, speeches, write_documents
+from tokenizers import Tokenizer
+
+from marin_pipe import InputFiles, StepContext, run, step
+from marin_pipe.steps.artifacts import Documents
+from marin_pipe.steps.documents import documents_artifact
+from marin_pipe.steps.tokenizers import byte_tokenizer, tokenizer_from_files, train_bpe
+
+TEXT = "Fellow citizens, 12345 of you — <|endoftext|> 👍🏽\r\n"
+
+
+@step
+def some_speeches(first_year: int, last_year: int, *, ctx: StepContext) -> Documents:
+    """Paragraphs of speeches of these years."""
+    made = write_documents(ctx.local_output() / "made", paragraphs(speeches(first_year, last_year))[:400])
+    for file in (ctx.local_output() / "made").iterdir():
+        file.rename(ctx.local_output() / file.name)
+    (ctx.local_output() / "made").rmdir()
+    return documents_artifact([vars(part) for part in made.parts])
+
+
+def test_trained_tokenizers_through_the_engine(tmp_path: Path) -> None:
+    old, new = some_speeches(1850, 1860), some_speeches(1990, 2000)
+    one = train_bpe(old, vocab_size=600, special_tokens=("<|turn|>",))
+    both = train_bpe((old, new), vocab_size=600)
+    report = run({"one": one, "both": both, "bytes": byte_tokenizer()}, root=str(tmp_path / "root"), backend="inline")
+    assert report.ok, [row.failure for row in report.steps]
+    digests = set()
+    for handle in (one, both, byte_tokenizer()):
+        files = handle.load(root=str(tmp_path / "root"))
+        tokenizer = files.open()
+        assert (files.vocab_size, files.digest) == (tokenizer.vocab_size, tokenizer.digest)
+        assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
+        assert files.bytes_per_token == 1 if handle is byte_tokenizer() else files.bytes_per_token >= 1
+        digests.add(files.digest)
+    assert len(digests) == 3
+    # A pipeline's trained tokenizer is one that can be brought in again from its files.
+    trained = one.load(root=str(tmp_path / "root"))
+    copied = tokenizer_from_files(InputFiles(f"{trained.path}/*"))
+    report = run({"copied": copied}, root=str(tmp_path / "other"), backend="inline")
+    assert report.ok, [row.failure for row in report.steps]
+    again = copied.load(root=str(tmp_path / "other"))
+    assert again.digest == trained.digest
+    assert again.open().special_tokens == trained.open().special_tokens
+    assert sorted(again.open().special_tokens) == ["<|endoftext|>", "<|padding|>", "<|turn|>"]
+
+
+def test_bytes_per_token_is_that_of_held_out_text(tmp_path: Path) -> None:
+    documents = write_documents(tmp_path / "documents", paragraphs(speeches(1990, 2000)))
+    artifact = cast(
+        Documents, Documents(num_documents=1, text_bytes=1, num_parts=1, sources={}).located_at(documents.url)
+    )
+    ctx = StepContext.for_test(tmp_path / "tokenizer")
+    files = train_bpe.fn(artifact, vocab_size=2000, ctx=ctx)
+    reference = Tokenizer.from_file(str(ctx.output / "tokenizer.json"))
+    fresh = "\n".join(paragraphs(speeches(1985, 1989))[:200])
+    measured = len(fresh.encode()) / len(reference.encode(fresh).ids)
+    assert files.bytes_per_token == pytest.approx(measured, rel=0.1)
+    assert files.bytes_per_token > 2
+
+
+def make_folder(folder: Path, **files: str) -> InputFiles:
+    folder.mkdir()
+    for name, content in files.items():
+        (folder / name.replace("__", ".")).write_text(content)
+    return InputFiles(f"{folder}/*").resolved()
+
+
+def test_only_the_files_of_a_tokenizer_are_copied(tmp_path: Path) -> None:
+    ctx = StepContext.for_test(tmp_path / "made")
+    byte_tokenizer.fn(ctx=ctx)
+    content = (ctx.output / "tokenizer.json").read_text()
+    files = make_folder(
+        tmp_path / "hub",
+        tokenizer__json=content,
+        special_tokens_map__json='{"eos_token": {"content": "<|endoftext|>"}}',
+        chat_template__jinja="{{ messages }}",
+        README__md="hello",
+    )
+    ctx = StepContext.for_test(tmp_path / "copy")
+    copied = tokenizer_from_files.fn(files, ctx=ctx)
+    assert {file.name for file in ctx.output.iterdir()} == {
+        "tokenizer.json",
+        "special_tokens_map.json",
+        "chat_template.jinja",
+    }
+    opened = copied.located_at(str(ctx.output)).open()
+    assert (opened.eos_id, opened.bos_id, opened.pad_id) == (256, None, None)
+    assert opened.chat_template == "{{ messages }}"
+    assert copied.has_chat_template
+
+
+@pytest.mark.parametrize(
+    ("content", "error", "message"),
+    [
+        (None, Mismatch, r"one tokenizer\.json, and there are 0(.|\n)*README\.md(.|\n)*InputFiles"),
+        ("{", BadInput, r"tokenizer\.json is not JSON"),
+        ('{"model": {"type": "BPE"}}', BadInput, r"tokenizer\.json is not a tokenizer"),
+        ("{}", BadInput, "has no model"),
+        ("[]", BadInput, "no JSON object"),
+    ],
+)
+def test_what_is_no_tokenizer_is_refused_before_anything_is_written(content, error, message, tmp_path: Path) -> None:
+    files = {"README__md": "hello"} | ({} if content is None else {"tokenizer__json": content})
+    ctx = StepContext.for_test(tmp_path / "out")
+    with pytest.raises(error, match=message):
+        tokenizer_from_files.fn(make_folder(tmp_path / "hub", **files), ctx=ctx)
+    assert list(ctx.output.iterdir()) == []
+
+
+def test_a_role_that_the_vocabulary_lacks_names_the_folder(tmp_path: Path) -> None:
+    made = StepContext.for_test(tmp_path / "made")
+    byte_tokenizer.fn(ctx=made)
+    content = (made.output / "tokenizer.json").read_text()
+    config = json.dumps({"eos_token": "</s>"})
+    files = make_folder(tmp_path / "hub", tokenizer__json=content, tokenizer_config__json=config)
+    with pytest.raises(BadInput, match=r"hub(.|\n)*'</s>'"):
+        tokenizer_from_files.fn(files, ctx=StepContext.for_test(tmp_path / "out"))
+
+
+def test_a_driver_starts_without_the_libraries_that_tokenize() -> None:
+    code = (
+        "import sys, marin_pipe.steps.tokenizers; "
+        "print([name for name in ('numpy', 'tokenizers', 'tiktoken', 'jinja2', 'pyarrow') if name in sys.modules])"
+    )
+    found = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert found.stdout.strip() == "[]"
