@@ -7,13 +7,14 @@ import os
 import signal
 import sys
 
-from demo_corpus import speeches, train_bpe
+from demo_corpus import speeches
 from marin_corpus.documents.write import DocumentWriter, write_documents_manifest
 
-from marin_pipe import Artifact, Step, StepContext, run, step
+from marin_pipe import Step, StepContext, run, step
 from marin_pipe.steps.artifacts import Documents
 from marin_pipe.steps.documents import documents_artifact
 from marin_pipe.steps.output import StepOutput
+from marin_pipe.steps.tokenizers import TokenizerFiles, train_bpe
 from marin_pipe.steps.tokens import Tokens, tokenize
 
 
@@ -31,18 +32,16 @@ def some_speeches(num_speeches: int, num_parts: int, *, ctx: StepContext) -> Doc
     return documents_artifact(parts)
 
 
-@step
-def small_tokenizer(vocab_size: int, *, ctx: StepContext) -> Artifact:
+def small_tokenizer() -> Step[TokenizerFiles]:
     """A byte-level BPE of two speeches."""
-    train_bpe(speeches()[:2], vocab_size, ctx.local_output())
-    return Artifact()
+    return train_bpe(some_speeches(2, 1), vocab_size=500)
 
 
 def build(workers: int = 1) -> Step[Tokens]:
     """Tokens of 12 speeches in 6 parts."""
-    return tokenize(
-        some_speeches(12, 6), tokenizer=small_tokenizer(500), validation_fraction=0.1, workers=workers
-    ).named("tokens")
+    return tokenize(some_speeches(12, 6), tokenizer=small_tokenizer(), validation_fraction=0.1, workers=workers).named(
+        "tokens"
+    )
 
 
 def _kill_at(count: int) -> None:

@@ -8,6 +8,7 @@ from marin_pipe.execution.markers import Artifact, Runtime
 from marin_pipe.execution.step import step
 from marin_pipe.steps.artifacts import Documents
 from marin_pipe.steps.output import StepOutput
+from marin_pipe.steps.tokenizers import TokenizerFiles
 
 if TYPE_CHECKING:
     from marin_corpus.store.read import TokenStore
@@ -38,7 +39,7 @@ class Tokens(Artifact):
 def tokenize(
     documents: Documents,
     *,
-    tokenizer: Artifact,
+    tokenizer: TokenizerFiles,
     validation_fraction: float = 0.0,
     add_bos: bool = False,
     workers: Runtime[int | None] = None,
@@ -48,7 +49,7 @@ def tokenize(
 
     Args:
         documents: what to tokenize.
-        tokenizer: a folder with `tokenizer.json`.
+        tokenizer: whose ids to store.
         validation_fraction: share of the documents that go to the split `validation`, by a hash of their ids: adding
             documents moves none to the other side.
         add_bos: begin each document with the beginning-of-sequence token.
