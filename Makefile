@@ -63,6 +63,7 @@ format: $(STAMPS)/dev ## rewrite the code as `make check` wants it
 .PHONY: docs
 docs: $(STAMPS)/dev ## the documentation, into site/
 	$(BIN)/python docs/commands.py
+	$(BIN)/python docs/steps.py
 	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict
 
 .PHONY: bench

@@ -1,0 +1,80 @@
+"""kill -9 of a whole data pipeline at random moments; the bytes are those of a launch that nobody disturbed."""
+
+import os
+import random
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+PIPELINE = Path(__file__).parents[2] / "corpus_pipeline.py"
+
+
+def make_files(folder: Path, *, count: int, seed: int) -> str:
+    """Text files of random words, with repetitions within and between them."""
+    draw = random.Random(seed)
+    words = ["".join(draw.choices("abcdefghijklmnopqrstuvwxyz", k=draw.randint(2, 9))) for _ in range(2000)] + [
+        "the",
+        "of",
+        "and",
+    ] * 300
+    folder.mkdir()
+    earlier = [" ".join(draw.choices(words, k=40)) + "." for _ in range(50)]
+    for number in range(count):
+        paragraphs = [
+            draw.choice(earlier) if draw.random() < 0.2 else " ".join(draw.choices(words, k=60)) + "."
+            for _ in range(400)
+        ]
+        (folder / f"{number:03d}.txt").write_text("\n\n".join([*paragraphs, "write to me@example.org"]))
+    return f"{folder}/*.txt"
+
+
+def start(root: Path, files: str) -> subprocess.Popen[bytes]:
+    line = [sys.executable, PIPELINE, "--root", root, "--files", files]
+    return subprocess.Popen(
+        list(map(str, line)), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, start_new_session=True
+    )
+
+
+def committed_files(root: Path) -> dict[str, bytes]:
+    """Data files by step and name, of the attempts that were committed: those that `path` names."""
+    found = {}
+    for step in sorted(path for path in root.iterdir() if path.name != ".marin_pipe"):
+        line = [sys.executable, "-m", "marin_pipe.cli.main", "path", step.name, "--root", str(root)]
+        output = Path(subprocess.run(line, capture_output=True, text=True, check=True).stdout.strip())
+        for file in sorted(output.rglob("*")):
+            if file.is_file():
+                found[f"{step.name}/{file.relative_to(output)}"] = file.read_bytes()
+    return found
+
+
+@pytest.mark.slow
+def test_killed_at_random_moments_it_ends_with_the_same_bytes(tmp_path: Path) -> None:
+    files = make_files(tmp_path / "files", count=24, seed=1)
+    begun = time.monotonic()
+    undisturbed = start(tmp_path / "undisturbed", files)
+    output, _ = undisturbed.communicate()
+    assert undisturbed.returncode == 0, output.decode()
+    duration_s = time.monotonic() - begun
+    draw = random.Random(2)
+    kills = 0
+    while True:
+        process = start(tmp_path / "killed", files)
+        try:
+            # Moments drawn over the whole run: what earlier launches committed makes later ones reach further.
+            output, _ = process.communicate(timeout=draw.uniform(0.5, 0.5 * duration_s))
+        except subprocess.TimeoutExpired:
+            os.killpg(process.pid, signal.SIGKILL)
+            process.communicate()
+            kills += 1
+            assert kills < 100, "it makes no headway between kills"
+            continue
+        assert process.returncode == 0, output.decode()
+        break
+    assert kills >= 3
+    expected, found = (committed_files(tmp_path / name) for name in ("undisturbed", "killed"))
+    assert found.keys() == expected.keys()
+    assert [name for name in expected if found[name] != expected[name]] == []
