@@ -13,6 +13,7 @@ from marin_corpus.errors import BadConfig, BadInput
 from marin_corpus.output import Output
 from marin_corpus.tokenizers.byte_level import CHARACTER_OF_BYTE
 from marin_corpus.tokenizers.files import write_tokenizer
+from marin_corpus.tokenizers.templates import check_special_tokens
 from marin_corpus.tokenizers.tokenizer import SpecialTokens, Tokenizer
 
 END_OF_TEXT = "<|endoftext|>"
@@ -62,6 +63,8 @@ class BpeConfig:
                 raise BadConfig(f"BpeConfig: {name}={getattr(self, name)} must be at least 1")
         if len(set(self.all_special_tokens)) != len(self.all_special_tokens) or "" in self.all_special_tokens:
             raise BadConfig(f"BpeConfig: special_tokens={self.special_tokens} must be distinct and not empty")
+        if self.chat_template is not None:
+            check_special_tokens(self.chat_template, self.all_special_tokens)
 
     @property
     def all_special_tokens(self) -> tuple[str, ...]:
@@ -89,7 +92,6 @@ def train_bpe(documents: Sequence[DocumentSet], config: BpeConfig, output: Outpu
 
     Raises:
         BadInput: the documents hold too little text for so large a vocabulary.
-        BadConfig: the chat template writes a special token that the vocabulary will lack.
     """
     sample, held_out = _sample(documents, config)
     model = tokenizers.Tokenizer(models.BPE())

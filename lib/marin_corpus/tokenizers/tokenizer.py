@@ -1,6 +1,7 @@
 """`Tokenizer`: text to ids and back, by the fastest engine that gives the ids of its `tokenizer.json`."""
 
 import json
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -52,6 +53,10 @@ class Tokenizer:
             token["content"]: token["id"] for token in content.get("added_tokens") or () if token["special"]
         }
         """Every special token's id, by its text."""
+        self.special = special
+        """Those that have a role."""
+        self.special_pattern = _special_pattern(content.get("added_tokens") or ())
+        """Finds special tokens in text that was put together by those who mean them; the group "_12" is of id 12."""
         self.vocab_size: int = 1 + max(self._reference.get_vocab(with_added_tokens=True).values())
         """Every id is below it."""
         self.digest = _digest(content, special)
@@ -124,6 +129,18 @@ class Tokenizer:
         if token_id is None:
             raise BadInput(f"the tokenizer's configuration names the token {token!r}, which its vocabulary lacks")
         return int(token_id)
+
+
+def _special_pattern(added_tokens: Iterable[Mapping[str, Any]]) -> re.Pattern[str]:
+    """The longest token where several begin; some swallow the blanks beside them."""
+    tokens = sorted((each for each in added_tokens if each["special"]), key=lambda each: -len(each["content"]))
+    forms = [
+        r"\s*" * each.get("lstrip", False)
+        + f"(?P<_{each['id']}>{re.escape(each['content'])})"
+        + r"\s*" * each.get("rstrip", False)
+        for each in tokens
+    ]
+    return re.compile("|".join(forms) or r"(?!)")
 
 
 def _check_text(text: str) -> None:
