@@ -26,14 +26,14 @@ def chapters() -> list[str]:
     return ["\n".join(lines) for lines in verses.values()]
 
 
-def train_bpe(texts: Sequence[str], vocab_size: int, folder: Path) -> Tokenizer:
-    """A byte-level BPE with an end-of-sequence token, saved to `folder` as Hugging Face lays it out."""
+def train_bpe(texts: Sequence[str], vocab_size: int, folder: Path, *, special_tokens: Sequence[str] = ()) -> Tokenizer:
+    """A byte-level BPE with an end-of-sequence token and others, saved to `folder` as Hugging Face lays it out."""
     tokenizer = Tokenizer(models.BPE())
     tokenizer.pre_tokenizer = pre_tokenizers.ByteLevel(add_prefix_space=False)
     tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=vocab_size,
-        special_tokens=[AddedToken(EOS, special=True)],
+        special_tokens=[AddedToken(token, special=True) for token in (EOS, *special_tokens)],
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
         show_progress=False,
     )

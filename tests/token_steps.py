@@ -3,6 +3,7 @@
 With KILL_AT the process kills itself when the files of parts are written to for the KILL_ATth time.
 """
 
+import json
 import os
 import signal
 import sys
@@ -30,6 +31,20 @@ def some_speeches(num_speeches: int, num_parts: int, *, ctx: StepContext) -> Doc
         parts += writer.summary()
     write_documents_manifest(StepOutput(ctx), parts)
     return documents_artifact(parts)
+
+
+@step
+def some_chats(num_chats: int, *, ctx: StepContext) -> Documents:
+    """Conversations as documents."""
+    with DocumentWriter(ctx.local_output() / "part-000") as writer:
+        for k in range(num_chats):
+            messages = [
+                {"role": "user", "content": f"Which speech is number {k}?"},
+                {"role": "assistant", "content": f"Speech {k} it is."},
+            ]
+            writer.add(json.dumps({"messages": messages}), source="chats")
+    write_documents_manifest(StepOutput(ctx), writer.summary())
+    return documents_artifact(writer.summary())
 
 
 def small_tokenizer() -> Step[TokenizerFiles]:

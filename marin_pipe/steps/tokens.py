@@ -62,6 +62,39 @@ def tokenize(
     return _artifact(tokenize_documents(documents.open(), tokenizer.path, config, StepOutput(ctx, workers=workers)))
 
 
+@step
+def tokenize_chat(
+    documents: Documents,
+    *,
+    tokenizer: TokenizerFiles,
+    chat_template: str | None = None,
+    validation_fraction: float = 0.0,
+    workers: Runtime[int | None] = None,
+    ctx: StepContext,
+) -> Tokens:
+    """Tokenize conversations, with loss weights: only what the assistant writes is learned.
+
+    Args:
+        documents: the text of each is `{"messages": [...]}` or `{"prompt": "...", "completion": "..."}` in JSON.
+        tokenizer: whose ids to store.
+        chat_template: a Jinja template for messages; None for the tokenizer's own.
+        validation_fraction: as in `tokenize`.
+        workers: processes to use at once; None for as many as the step's cores.
+        ctx: filled in by the engine.
+    """
+    from marin_corpus.store.tokenize import TokenizeConfig
+    from marin_corpus.store.tokenize import tokenize_chat as tokenize_conversations
+
+    stores = tokenize_conversations(
+        documents.open(),
+        tokenizer.path,
+        TokenizeConfig(validation_fraction=validation_fraction),
+        StepOutput(ctx, workers=workers),
+        chat_template=chat_template,
+    )
+    return _artifact(stores)
+
+
 def _artifact(stores: Mapping[Any, Any]) -> Tokens:
     """Sum up manifests of stores by split."""
     first = stores["train"]

@@ -20,7 +20,9 @@ from marin_corpus.output import Output
 from marin_corpus.store.holdout import check_fraction, is_validation
 from marin_corpus.store.manifest import StoreManifest
 from marin_corpus.store.write import TokenWriter, write_store_manifest
+from marin_corpus.tokenizers.chat import encode_chat_document
 from marin_corpus.tokenizers.load import load_tokenizer
+from marin_corpus.tokenizers.templates import check_special_tokens
 
 if TYPE_CHECKING:
     from marin_corpus.tokenizers.tokenizer import Tokenizer
@@ -51,12 +53,20 @@ class TokenizeConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Chat:
+    template: str | None
+    """None if there is none, which prompts with completions do not need."""
+
+
+@dataclass(frozen=True, kw_only=True)
 class _TokenizeJob:
     part: DocumentPart
     tokenizer: str
     digest: str
     split: Split
     config: TokenizeConfig
+    chat: _Chat | None
+    """Documents are conversations; None: they are plain text."""
 
 
 def tokenize_documents(
@@ -77,21 +87,70 @@ def tokenize_documents(
         BadConfig: the tokenizer lacks a token that is asked for.
     """
     loaded = _load(str(tokenizer))
-    if loaded.eos_id is None:
+    if config.add_bos and loaded.bos_id is None:
+        raise BadConfig(f"add_bos=True, but the tokenizer {tokenizer} has no beginning-of-sequence token")
+    return _tokenize(documents, str(tokenizer), loaded, config, output, chat=None)
+
+
+def tokenize_chat(
+    documents: DocumentSet,
+    tokenizer: Location,
+    config: TokenizeConfig,
+    output: Output,
+    *,
+    chat_template: str | None = None,
+) -> dict[Split, StoreManifest]:
+    """Tokenize conversations as `tokenize_documents` does text, into stores with loss weights.
+
+    A document's closing end-of-sequence token bears no loss, unless the conversation ends with it.
+
+    Args:
+        documents: the text of each is `{"messages": [...]}` or `{"prompt": "...", "completion": "..."}` in JSON.
+        tokenizer: folder of the tokenizer.
+        config: what to hold out. `add_bos` must be off: templates write that token themselves.
+        output: where the stores go.
+        chat_template: a Jinja template for messages; None for the tokenizer's own.
+
+    Raises:
+        BadInput: as `tokenize_documents`; or a document is no conversation.
+        BadConfig: there is no template, or it does not fit the tokenizer.
+    """
+    loaded = _load(str(tokenizer))
+    if config.add_bos:
+        raise BadConfig("add_bos=True is not for conversations", why="their template writes that token itself")
+    if chat_template is not None:
+        check_special_tokens(chat_template, list(loaded.special_tokens))
+    chat = _Chat(template=loaded.chat_template if chat_template is None else chat_template)
+    return _tokenize(documents, str(tokenizer), loaded, config, output, chat=chat)
+
+
+def _tokenize(
+    documents: DocumentSet,
+    folder: str,
+    tokenizer: "Tokenizer",
+    config: TokenizeConfig,
+    output: Output,
+    *,
+    chat: _Chat | None,
+) -> dict[Split, StoreManifest]:
+    if tokenizer.eos_id is None:
         raise BadConfig(
-            f"the tokenizer {tokenizer} has no end-of-sequence token",
+            f"the tokenizer {folder} has no end-of-sequence token",
             why="each document of a token store is closed by one",
             next="name one in its tokenizer_config.json as eos_token",
         )
-    if config.add_bos and loaded.bos_id is None:
-        raise BadConfig(f"add_bos=True, but the tokenizer {tokenizer} has no beginning-of-sequence token")
     if not documents.num_documents:
         raise BadInput(
             f"{documents.url} holds no documents", why="a token store cannot be empty", next="check what filled it"
         )
     shards = {
         f"{split}/part-{number:05d}": _TokenizeJob(
-            part=part, tokenizer=str(tokenizer), digest=loaded.digest, split=split, config=config
+            part=part,
+            tokenizer=folder,
+            digest=tokenizer.digest,
+            split=split,
+            config=config,
+            chat=chat,
         )
         for split in config.splits
         for number, part in enumerate(documents.parts)
@@ -114,10 +173,10 @@ def tokenize_documents(
             output,
             split,
             found,
-            tokenizer=loaded.digest,
-            vocab_size=loaded.vocab_size,
-            eos_id=loaded.eos_id,
-            has_mask=False,
+            tokenizer=tokenizer.digest,
+            vocab_size=tokenizer.vocab_size,
+            eos_id=tokenizer.eos_id,
+            has_mask=chat is not None,
         )
         for split, found in by_split.items()
     }
@@ -138,14 +197,40 @@ def _tokenize_shard(job: _TokenizeJob, path: Path) -> dict[str, Any]:
     tokenizer = _loaded.get(job.digest) or _load(job.tokenizer)
     if tokenizer.digest != job.digest:
         raise Mismatch(f"the tokenizer {job.tokenizer} was changed while documents were being tokenized")
-    writer = TokenWriter(path, vocab_size=tokenizer.vocab_size, has_mask=False)
+    writer = TokenWriter(path, vocab_size=tokenizer.vocab_size, has_mask=job.chat is not None)
     with writer:
         for batch in _batches(job):
-            texts = batch.texts
-            encoded = tokenizer.encode_batch(texts)
-            tokens, lengths = _join(encoded, tokenizer, add_bos=job.config.add_bos)
-            writer.add(tokens, lengths, batch.ids, batch.sources, text_bytes=batch.text_bytes)
+            if job.chat is None:
+                encoded, mask = tokenizer.encode_batch(batch.texts), None
+                tokens, lengths = _join(encoded, tokenizer, add_bos=job.config.add_bos)
+            else:
+                tokens, lengths, mask = _encode_chats(batch, tokenizer, job.chat, job.part.url)
+            writer.add(tokens, lengths, batch.ids, batch.sources, text_bytes=batch.text_bytes, mask=mask)
     return writer.summary()
+
+
+def _encode_chats(
+    batch: "_Batch", tokenizer: "Tokenizer", chat: _Chat, url: str
+) -> tuple[NDArray[np.uint32], NDArray[np.int64], NDArray[np.uint8]]:
+    """The conversations back to back, each closed by the end-of-sequence token; their lengths, and loss weights."""
+    assert tokenizer.eos_id is not None
+    tokens, masks = [], []
+    for id, text in zip(batch.ids, batch.texts, strict=True):
+        try:
+            ids, mask = encode_chat_document(tokenizer, text, chat.template)
+        except BadInput as error:
+            raise BadInput(
+                f"document {id} of {url} is not a conversation that can be learned from: {error.what}",
+                why=error.why,
+                next=error.next,
+            ) from error
+        weights = mask * np.uint8(255)
+        if ids[-1] != tokenizer.eos_id:
+            ids, weights = np.append(ids, np.uint32(tokenizer.eos_id)), np.append(weights, np.uint8(0))
+        tokens.append(ids)
+        masks.append(weights)
+    lengths = np.fromiter((len(ids) for ids in tokens), np.int64, len(tokens))
+    return np.concatenate(tokens), lengths, np.concatenate(masks)
 
 
 def _join(

@@ -8,10 +8,12 @@ import numpy as np
 import pytest
 from demo_corpus import speeches
 from marin_corpus.errors import Mismatch
-from token_steps import build, small_tokenizer
+from marin_corpus.tokenizers.templates import CHAT_SPECIAL_TOKENS, DEFAULT_CHAT_TEMPLATE
+from token_steps import build, small_tokenizer, some_chats, some_speeches
 
 from marin_pipe import run
-from marin_pipe.steps.tokens import Tokens
+from marin_pipe.steps.tokenizers import train_bpe
+from marin_pipe.steps.tokens import Tokens, tokenize_chat
 
 TESTS = Path(__file__).parents[2]
 
@@ -99,3 +101,20 @@ def test_on_an_object_store(finished):
     assert store.is_remote
     starts = np.arange(0, store.num_tokens - 64, 1000)
     np.testing.assert_array_equal(store.read_windows(starts, 64), finished.open("train").read_windows(starts, 64))
+
+
+def test_conversations(tmp_path):
+    tokenizer = train_bpe(
+        some_speeches(2, 1), vocab_size=500, special_tokens=CHAT_SPECIAL_TOKENS, chat_template=DEFAULT_CHAT_TEMPLATE
+    )
+    tokens = tokenize_chat(some_chats(20), tokenizer=tokenizer, validation_fraction=0.3)
+    report = run({"tokens": tokens}, root=str(tmp_path), backend="inline")
+    assert report.ok, [row.failure for row in report.steps]
+    loaded = tokens.load(root=str(tmp_path))
+    decode = tokenizer.load(root=str(tmp_path)).open().decode
+    learned = ""
+    for split in ("train", "validation"):
+        store = loaded.open(split)
+        weights = store.read_weights([0], store.num_tokens)[0]
+        learned += decode(store.read_windows([0], store.num_tokens)[0][weights > 0].tolist())
+    assert sorted(learned.split("<|im_end|>")) == sorted([f"Speech {k} it is." for k in range(20)] + [""])
