@@ -1,0 +1,70 @@
+"""`normalise`: one form for characters, line ends and whitespace."""
+
+import re
+import unicodedata
+from dataclasses import dataclass
+from typing import Literal, get_args
+
+from marin_corpus.documents.read import DocumentSet
+from marin_corpus.documents.schema import Document
+from marin_corpus.errors import BadConfig
+from marin_corpus.output import Output
+from marin_corpus.transform.map import NO_TEXT, Drop, Mapped, map_documents
+
+UnicodeForm = Literal["NFC", "NFKC", "none"]
+
+# Vertical tab, form feed and NEL separate what stands before from what stands after: they become line ends.
+_LINE_END = re.compile("\r\n|[\r\x0b\x0c\x85]")
+_CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]+")
+# The lookbehind lets a match begin at the beginning of a run only. Without it long runs take quadratic time.
+_TRAILING = re.compile(r"(?<![ \t])[ \t]++(?=\n|\Z)")
+
+
+@dataclass(frozen=True, kw_only=True)
+class NormaliseConfig:
+    """What to unify. The defaults leave prose and indented code as they are."""
+
+    unicode_form: UnicodeForm = "NFC"
+    """NFC composes accents; NFKC also replaces ligatures, wide forms and the like; "none" leaves characters alone."""
+    max_spaces: int = 64
+    """Spaces and tabs in a row within a line, indentation included; what goes beyond is cut."""
+    max_blank_lines: int = 2
+    """Blank lines in a row."""
+
+    def __post_init__(self) -> None:
+        if self.unicode_form not in get_args(UnicodeForm):
+            raise BadConfig(
+                f"unicode_form={self.unicode_form!r} is unknown", next=f"use one of {', '.join(get_args(UnicodeForm))}"
+            )
+        if self.max_spaces < 1:
+            raise BadConfig(f"max_spaces={self.max_spaces} must be at least 1: words would run together")
+        if self.max_blank_lines < 0:
+            raise BadConfig(f"max_blank_lines={self.max_blank_lines} must be at least 0")
+
+
+def normalise(documents: DocumentSet, config: NormaliseConfig, *, output: Output) -> Mapped:
+    """Write the documents with their texts normalised; texts of which nothing is left are dropped and counted."""
+    return map_documents(documents, _normalise_document, config, output=output)
+
+
+def _normalise_document(document: Document, config: NormaliseConfig) -> str | Drop:
+    return normalise_text(document.text, config) or Drop(NO_TEXT)
+
+
+def normalise_text(text: str, config: NormaliseConfig) -> str:
+    r"""The text in its one form; normalising that again changes nothing.
+
+    Control characters go (tab and "\n" stay); line ends of any kind become "\n"; characters get the Unicode form; then
+    whitespace at the end of lines, blank lines at both ends of the text, and what exceeds the runs allowed go. Takes
+    time linear in the length for whitespace of any length.
+    """
+    # First what stands between characters, so that those that come together are composed.
+    text = _LINE_END.sub("\n", _CONTROL.sub("", text))
+    if config.unicode_form != "none" and not unicodedata.is_normalized(config.unicode_form, text):
+        text = unicodedata.normalize(config.unicode_form, text)
+    text = _TRAILING.sub("", text)
+    # Only the rest of a run is matched, for which the run's beginning has to be kept: a group.
+    text = re.sub(rf"([ \t]{{{config.max_spaces}}})[ \t]++", r"\1", text)
+    most = config.max_blank_lines + 1
+    text = re.sub(rf"\n{{{most + 1},}}+", "\n" * most, text)
+    return text.strip("\n")
