@@ -15,6 +15,7 @@ from marin_corpus.documents.read import DocumentSet
 from marin_corpus.documents.write import DocumentWriter, write_documents_manifest
 from marin_corpus.output import LocalOutput
 from marin_corpus.store.tokenize import TokenizeConfig, tokenize_documents
+from marin_corpus.tokenizers.load import load_tokenizer
 
 from tests.benchmarks.measure import Row, against
 from tests.demo_corpus import chapters, speeches, train_bpe
@@ -51,7 +52,7 @@ def rows(runs: int) -> Iterator[Row]:
         size_mb = sum(len(text.encode()) for text in texts) / 1e6
         documents = write_documents(folder / "documents", texts)
         hugging_face = train_bpe(texts, VOCAB_SIZE, folder / "tokenizer")
-        ours, theirs = [], []
+        ours, theirs, loading = [], [], []
         for run in range(runs):
             begin = time.process_time()
             stores = tokenize_documents(
@@ -61,6 +62,9 @@ def rows(runs: int) -> Iterator[Row]:
             begin = time.process_time()
             encoded = hugging_face.encode_batch_fast(texts, add_special_tokens=False)
             theirs.append(size_mb / (time.process_time() - begin))
+            begin = time.process_time()
+            load_tokenizer(folder / "tokenizer")
+            loading.append(time.process_time() - begin)
             assert stores["train"].num_tokens == sum(len(one.ids) for one in encoded) + len(texts)
         yield against(
             f"tokenize: {size_mb:.1f} MB of documents to a token store, vocabulary {VOCAB_SIZE}",
@@ -69,3 +73,5 @@ def rows(runs: int) -> Iterator[Row]:
             baseline=statistics.median(theirs),
             runs=runs,
         )
+        label = "tokenize: of it, loading the tokenizer, once for each worker"
+        yield against(label, statistics.median(loading), "CPU seconds", baseline=None, runs=runs)
