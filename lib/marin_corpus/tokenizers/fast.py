@@ -2,8 +2,8 @@
 
 tiktoken knows one pattern that cuts text into pieces and one rank a token; it merges the adjacent pair whose joined
 bytes have the lowest rank. That gives the ids of a `tokenizer.json` whose merges stand in the order of their tokens'
-ids and whose pieces come from one pattern. What cannot be expressed so is refused here, and the two engines are
-compared on the whole vocabulary and on hard strings before one stands in for the other.
+ids and make every token, and whose pieces come from one pattern. What cannot be expressed so is refused here; and as
+two libraries may read one pattern differently, both encode the vocabulary and hard strings before one stands in.
 """
 
 from collections.abc import Mapping
@@ -13,8 +13,9 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import tiktoken
 from numpy.typing import NDArray
+from tokenizers import models
 
-from marin_corpus.tokenizers.byte_level import token_to_bytes
+from marin_corpus.tokenizers.byte_level import CHARACTER_OF_BYTE, token_to_bytes
 from marin_corpus.tokenizers.probe import hard_strings
 
 if TYPE_CHECKING:
@@ -50,6 +51,7 @@ def make_encoding(content: Mapping[str, Any], reference: "tokenizers.Tokenizer")
     merged = [model["vocab"]["".join(_pair(merge))] for merge in model["merges"]]
     if any(later <= earlier for earlier, later in pairwise(merged)):
         raise NotExpressible("its merges do not stand in the order of their tokens' ids")
+    _check_merges(model, ranks)
     encoding = tiktoken.Encoding(
         "marin_corpus", pat_str=_pattern(content["pre_tokenizer"]), mergeable_ranks=ranks, special_tokens=special
     )
@@ -81,6 +83,20 @@ def _check_model(content: Mapping[str, Any], model: Mapping[str, Any]) -> None:
     for token in content.get("added_tokens") or ():
         if not token["special"]:
             raise NotExpressible(f"it looks for the added token {token['content']!r} in ordinary text")
+
+
+def _check_merges(model: Mapping[str, Any], ranks: Mapping[bytes, int]) -> None:
+    """Whether merging any two neighbours that make up a token comes to the same as merging listed pairs.
+
+    It does if listed merges make each token out of its own bytes. For let tiktoken merge a pair that is not listed, of
+    all such the one with the shortest result. Within that result's bytes both have merged alike so far, by the same
+    order, and would have done so had there been no others beside them; so listed merges alone stop short of the token.
+    """
+    plain = models.BPE(vocab=dict(model["vocab"]), merges=[_pair(merge) for merge in model["merges"]])
+    for data, token_id in ranks.items():
+        token = "".join(CHARACTER_OF_BYTE[byte] for byte in data)
+        if [part.id for part in plain.tokenize(token)] != [token_id]:
+            raise NotExpressible(f"its merges do not lead to the token {token!r}")
 
 
 def _pair(merge: Any) -> tuple[str, str]:
