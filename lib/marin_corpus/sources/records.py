@@ -82,7 +82,7 @@ def _refuse_constant(name: str) -> NoReturn:
 
 
 def _invalid_json(error: json.JSONDecodeError) -> BadRecord:
-    where = f"{error.msg} at character {error.pos + 1}"
+    where = f"{error.msg.removesuffix(' at')} at character {error.pos + 1}"
     return BadRecord("invalid_json", f"invalid JSON: {where}: {excerpt(error.doc.rstrip(), error.pos)}")
 
 

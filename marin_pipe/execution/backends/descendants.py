@@ -57,9 +57,11 @@ class Leftovers:
         me = os.getpid()
         killed: dict[int, str] = {}
         give_up_at = time.monotonic() + END_S
-        while children := _children(me, self._spare):
+        tracker = _resource_tracker()
+        spare = self._spare | {tracker}
+        while children := _children(me, spare):
             self.found = True
-            killed |= kill_descendants(me, spare=self._spare, limit_s=END_S)
+            killed |= kill_descendants(me, spare=spare, limit_s=END_S)
             for pid in children:
                 with suppress(ChildProcessError):
                     os.waitpid(pid, os.WNOHANG)
@@ -69,11 +71,28 @@ class Leftovers:
                     why="they may still write into its output; a system call hangs, as on a lost network disk",
                     next="find out what they wait for, or restart the machine",
                 )
+        if tracker and tracker not in self._spare:
+            _stop_resource_tracker()
         if killed:
             line = f"marin_pipe: the step left processes running, which were killed: {_names(killed)}\n"
             # The body may have closed its streams.
             with suppress(OSError):
                 os.write(2, line.encode("utf-8", "backslashreplace"))
+
+
+def _resource_tracker() -> int:
+    """The process that `multiprocessing` keeps beside this one once a pool was made in it; 0 if there is none."""
+    module = sys.modules.get("multiprocessing.resource_tracker")
+    return 0 if module is None else module._resource_tracker._pid or 0
+
+
+def _stop_resource_tracker() -> None:
+    """End it in its own way: `multiprocessing` would warn of one that was killed when the next pool is made.
+
+    Waits for it; it ends when no process that it watches is left.
+    """
+    with suppress(ChildProcessError):
+        sys.modules["multiprocessing.resource_tracker"]._resource_tracker._stop()
 
 
 def kill_descendants(ancestor: int, *, spare: frozenset[int] = _NOBODY, limit_s: float = END_S) -> dict[int, str]:

@@ -7,13 +7,14 @@ import shutil
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from marin_storage import open_store
 
+from marin_pipe import run, step
 from marin_pipe.execution.context import StepContext
 from marin_pipe.execution.errors import ConfigurationError, GraphError
 from marin_pipe.execution.shards import ShardsStopped, process_shards
@@ -314,3 +315,19 @@ def test_errors_name_what_is_wrong(attempts: Attempts) -> None:
     ctx = StepContext(store=open_store("memory://no"), name="s", attempt_key="a", work_key="w")
     with pytest.raises(ConfigurationError, match="memory"):
         process_shards(ctx, {"1": "a"}, shout, workers=2)
+
+
+@step
+def shout_all(count: int, *, ctx: StepContext) -> int:
+    """Shards in a pool of processes."""
+    return len(process_shards(ctx, {str(number): "text" for number in range(count)}, shout, workers=2))
+
+
+@pytest.mark.parametrize("backend", ["inline", "local"])
+def test_pools_of_one_process_come_and_go(tmp_path: Path, backend: Literal["inline", "local"]) -> None:
+    """`multiprocessing` warns of its helper process if a step's end killed it; warnings are errors here."""
+    for count in (2, 3):
+        report = run({"shout": shout_all(count)}, root=str(tmp_path), backend=backend)
+        assert report.exit_code == 0, report
+    logs = [file.read_text() for file in tmp_path.glob("shout_all-*/attempts/*/log/*")]
+    assert [text for text in logs if "killed" in text or "Warning" in text] == []
