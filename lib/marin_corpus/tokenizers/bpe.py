@@ -30,6 +30,8 @@ _SAMPLE_PIECE_CHARACTERS = 100_000
 """Longer texts go to the trainer in pieces: it holds the one it works on several times over."""
 _EXCERPT_BYTES = 1 << 16
 """Of longer texts a sample may take only the beginning."""
+_LEAST_DOCUMENTS_TO_HOLD_OUT = 100
+"""Of fewer, each may matter too much to what is learned."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -79,7 +81,7 @@ class BpeResult:
     vocab_size: int
     digest: str
     bytes_per_token: float
-    """UTF-8 bytes a token, on held-out text where there is some, else on the sample."""
+    """UTF-8 bytes a token, on held-out text if there are 100 documents or more, else on the sample."""
     sample_bytes: int
     held_out_bytes: int
 
@@ -160,22 +162,31 @@ class _Sampler:
         self._owed -= size
 
 
-def _sample(documents: Sequence[DocumentSet], config: BpeConfig, *, hold_out: bool = True) -> tuple[_Sampler, _Sampler]:
-    """What is learned from and what is measured on; held out is one document in 16, by its id, so none is in both."""
-    text_bytes = sum(part.text_bytes for each in documents for part in each.parts)
+def _sample(documents: Sequence[DocumentSet], config: BpeConfig) -> tuple[_Sampler, _Sampler]:
+    """What is learned from and what is measured on."""
+    text_bytes = sum(each.text_bytes for each in documents)
     if not text_bytes:
         raise BadInput(f"{', '.join(each.url for each in documents)}: there is no text to learn from")
-    learned = _Sampler(config.sample_bytes, text_bytes * 15 // 16 if hold_out else text_bytes)
-    held_out = _Sampler(config.held_out_bytes, text_bytes // 16)
+    if sum(each.num_documents for each in documents) >= _LEAST_DOCUMENTS_TO_HOLD_OUT:
+        learned = _Sampler(config.sample_bytes, text_bytes * 15 // 16)
+        held_out = _Sampler(config.held_out_bytes, text_bytes // 16)
+        for document_id, text in _texts(documents):
+            # One document in 16, by its id: no text is in both.
+            (held_out if document_id[-1] == "0" else learned).show(text)
+        if learned.num_bytes:
+            return learned, held_out
+    everything = _Sampler(config.sample_bytes, text_bytes)
+    for _, text in _texts(documents):
+        everything.show(text)
+    return everything, _Sampler(config.held_out_bytes, text_bytes)
+
+
+def _texts(documents: Sequence[DocumentSet]) -> Iterator[tuple[str, str]]:
+    """Ids and texts of all documents, in order."""
     for each in documents:
         for part in each.parts:
             for batch in read_batches(part, ("id", "text")):
-                for document_id, text in zip(batch["id"].to_pylist(), batch["text"].to_pylist(), strict=True):
-                    (held_out if hold_out and document_id[-1] == "0" else learned).show(text)
-    if not learned.texts:
-        # A handful of documents that all happen to be held out.
-        return _sample(documents, config, hold_out=False)
-    return learned, held_out
+                yield from zip(batch["id"].to_pylist(), batch["text"].to_pylist(), strict=True)
 
 
 def _pieces(texts: list[str]) -> Iterator[str]:

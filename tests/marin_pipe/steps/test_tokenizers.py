@@ -12,7 +12,7 @@ from tokenizers import Tokenizer
 from marin_pipe import InputFiles, StepContext, run, step
 from marin_pipe.steps.artifacts import Documents
 from marin_pipe.steps.documents import documents_artifact
-from marin_pipe.steps.tokenizers import byte_tokenizer, tokenizer_from_files, train_bpe
+from marin_pipe.steps.tokenizers import TokenizerFiles, byte_tokenizer, tokenizer_from_files, train_bpe
 
 TEXT = "Fellow citizens, 12345 of you — <|endoftext|> 👍🏽\r\n"
 
@@ -39,9 +39,9 @@ def test_trained_tokenizers_through_the_engine(tmp_path: Path) -> None:
         tokenizer = files.open()
         assert (files.vocab_size, files.digest) == (tokenizer.vocab_size, tokenizer.digest)
         assert tokenizer.decode(tokenizer.encode(TEXT)) == TEXT
-        assert files.bytes_per_token == 1 if handle is byte_tokenizer() else files.bytes_per_token >= 1
         digests.add(files.digest)
     assert len(digests) == 3
+    assert byte_tokenizer().load(root=str(tmp_path / "root")).bytes_per_token == 1
     # A pipeline's trained tokenizer is one that can be brought in again from its files.
     trained = one.load(root=str(tmp_path / "root"))
     copied = tokenizer_from_files(InputFiles(f"{trained.path}/*"))
@@ -64,7 +64,7 @@ def test_bytes_per_token_is_that_of_held_out_text(tmp_path: Path) -> None:
     fresh = "\n".join(paragraphs(speeches(1985, 1989))[:200])
     measured = len(fresh.encode()) / len(reference.encode(fresh).ids)
     assert files.bytes_per_token == pytest.approx(measured, rel=0.1)
-    assert files.bytes_per_token > 2
+    assert measured > 2
 
 
 def make_folder(folder: Path, **files: str) -> InputFiles:
@@ -92,7 +92,7 @@ def test_only_the_files_of_a_tokenizer_are_copied(tmp_path: Path) -> None:
         "special_tokens_map.json",
         "chat_template.jinja",
     }
-    opened = copied.located_at(str(ctx.output)).open()
+    opened = cast(TokenizerFiles, copied.located_at(str(ctx.output))).open()
     assert (opened.eos_id, opened.bos_id, opened.pad_id) == (256, None, None)
     assert opened.chat_template == "{{ messages }}"
     assert copied.has_chat_template
