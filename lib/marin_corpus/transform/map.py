@@ -129,9 +129,9 @@ def _map_one(job: _Job, text: str, source: str, meta: str, writer: DocumentWrite
 
 
 def _add(document: Document, writer: DocumentWriter) -> None:
-    for field in ("text", "source"):
-        if not isinstance(getattr(document, field), str):
-            raise TypeError(f"it returned a document whose {field} is {_kind(getattr(document, field))}")
+    for name, value in (("text", document.text), ("source", document.source)):
+        if not isinstance(value, str):
+            raise TypeError(f"it returned a document whose {name} is {_kind(value)}")
     writer.add(document.text, source=document.source, meta=encode_meta(document.meta))
 
 

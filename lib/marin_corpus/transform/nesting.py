@@ -1,6 +1,7 @@
 """Telling, before it is parsed, that an HTML page would take a parser quadratic time or memory."""
 
 import re
+from math import isqrt
 
 _ATTRIBUTES = r"""(?:[^>=]|=\s*+(?:"[^"]*"|'[^']*')?)*+"""
 _NO_TAGS_WITHIN = "script|style|textarea|title|xmp|iframe|noembed|noframes"
@@ -71,6 +72,8 @@ def is_too_deep(page: str, *, max_depth: int, max_repeated: int) -> bool:
     """
     if _LONG_TAG.search(page) and _MANY_ATTRIBUTES.search(page):
         return True
+    if page.count("<") - page.count("</") <= min(max_depth, isqrt(max_repeated)):
+        return False  # most pages: there are no more start tags than that
     stack: list[str] = []
     num_formatting = 0
     repeated = 0

@@ -3,6 +3,7 @@
 import re
 import unicodedata
 from dataclasses import dataclass
+from functools import cache
 from typing import Literal, get_args
 
 from marin_corpus.documents.read import DocumentSet
@@ -15,9 +16,13 @@ UnicodeForm = Literal["NFC", "NFKC", "none"]
 
 # Vertical tab, form feed and NEL separate what stands before from what stands after: they become line ends.
 _LINE_END = re.compile("\r\n|[\r\x0b\x0c\x85]")
+_ODD = re.compile("[\x00-\x08\x0b-\x1f\x7f-\x9f]")
 _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]+")
-# The lookbehind lets a match begin at the beginning of a run only. Without it long runs take quadratic time.
-_TRAILING = re.compile(r"(?<![ \t])[ \t]++(?=\n|\Z)")
+
+TOO_MANY_MARKS = "too many combining marks in a row"
+_MAX_MARKS = 1000
+# Marks and control characters are among these; found many times as fast.
+_LONG_RUN = re.compile(f"[^\t\n -~\xa0-\u02ff]{{{_MAX_MARKS}}}")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,12 +48,25 @@ class NormaliseConfig:
 
 
 def normalise(documents: DocumentSet, config: NormaliseConfig, *, output: Output) -> Mapped:
-    """Write the documents with their texts normalised; texts of which nothing is left are dropped and counted."""
+    """Write the documents with their texts normalised.
+
+    Texts of which nothing is left are dropped and counted. So are those with more than a thousand combining marks in a
+    row, which no language has: bringing marks into order takes quadratic time, minutes for a megabyte of them.
+    """
     return map_documents(documents, _normalise_document, config, output=output)
 
 
 def _normalise_document(document: Document, config: NormaliseConfig) -> str | Drop:
+    if config.unicode_form != "none" and _LONG_RUN.search(document.text) and _many_marks().search(document.text):
+        return Drop(TOO_MANY_MARKS)
     return normalise_text(document.text, config) or Drop(NO_TEXT)
+
+
+@cache
+def _many_marks() -> re.Pattern[str]:
+    # Control characters between marks go before the marks are ordered. Higher code points than these are no marks.
+    marks = "".join(chr(code) for code in range(0x20000) if unicodedata.combining(chr(code)))
+    return re.compile(f"(?:[{marks}](?:{_CONTROL.pattern})?){{{_MAX_MARKS + 1}}}")
 
 
 def normalise_text(text: str, config: NormaliseConfig) -> str:
@@ -59,12 +77,16 @@ def normalise_text(text: str, config: NormaliseConfig) -> str:
     time linear in the length for whitespace of any length.
     """
     # First what stands between characters, so that those that come together are composed.
-    text = _LINE_END.sub("\n", _CONTROL.sub("", text))
+    if _ODD.search(text):
+        text = _LINE_END.sub("\n", _CONTROL.sub("", text))
     if config.unicode_form != "none" and not unicodedata.is_normalized(config.unicode_form, text):
         text = unicodedata.normalize(config.unicode_form, text)
-    text = _TRAILING.sub("", text)
-    # Only the rest of a run is matched, for which the run's beginning has to be kept: a group.
-    text = re.sub(rf"([ \t]{{{config.max_spaces}}})[ \t]++", r"\1", text)
-    most = config.max_blank_lines + 1
-    text = re.sub(rf"\n{{{most + 1},}}+", "\n" * most, text)
+    # By lines: a regular expression for the end of lines takes quadratic time for a long run elsewhere.
+    text = "\n".join([line.rstrip(" \t") for line in text.split("\n")])
+    # Looking for a fixed string is many times as fast as for a pattern.
+    if "\t" in text or " " * (config.max_spaces + 1) in text:
+        text = re.sub(rf"([ \t]{{{config.max_spaces}}})[ \t]++", r"\1", text)
+    most = "\n" * (config.max_blank_lines + 1)
+    if most + "\n" in text:
+        text = re.sub(rf"\n{{{len(most) + 1},}}+", most, text)
     return text.strip("\n")

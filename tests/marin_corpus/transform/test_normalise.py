@@ -82,6 +82,14 @@ def test_prose_stays_and_empty_texts_are_dropped(tmp_path) -> None:
     assert (after.num_documents, after.text_bytes) == (len(texts), before.text_bytes - 4)
 
 
+def test_marks_without_end_are_dropped_and_counted(tmp_path) -> None:
+    # Ordering a megabyte of them would take minutes.
+    texts = ["a" + "\u0315\u0300" * 500_000, "a" + "\u0315\x00\u0300" * 500_000, "a" + "\u0315\u0300" * 500]
+    documents = write_documents(tmp_path / "in", texts)
+    result = normalise(documents, NormaliseConfig(), output=LocalOutput(tmp_path / "out"))
+    assert result.dropped == {"too many combining marks in a row": 2}
+
+
 @pytest.mark.parametrize(("name", "value"), [("unicode_form", "NFD"), ("max_spaces", 0), ("max_blank_lines", -1)])
 def test_settings_that_cannot_be(name, value) -> None:
     with pytest.raises(BadConfig, match=name):

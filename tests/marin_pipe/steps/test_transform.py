@@ -6,24 +6,11 @@ from typing import Any
 import pytest
 from marin_corpus.documents.read import DocumentSet, read_batches
 from speeches import files_of, speeches, write_documents
-from text_functions import label, lines
+from text_functions import label, lines, pages
 
-from marin_pipe import Step, StepContext, run, step
+from marin_pipe import Step, StepContext, run
 from marin_pipe.steps.artifacts import Documents
-from marin_pipe.steps.documents import documents_artifact
 from marin_pipe.steps.transform import extract_text, map_documents, normalise, split_documents
-
-
-@step
-def pages(*, num_parts: int = 5, ctx: StepContext) -> Documents:
-    """Speeches as HTML pages, and one without text."""
-    folder = ctx.local_output()
-    folder.rmdir()
-    texts = [f"<html><body><article><p>{text}</p></article></body></html>" for text in speeches(1990, 2000)]
-    written = write_documents(folder, [*texts, "<html></html>"], num_parts=num_parts)
-    return documents_artifact(
-        [{"num_documents": p.num_documents, "text_bytes": p.text_bytes, "sources": p.sources} for p in written.parts]
-    )
 
 
 def chain(*, workers: int | None) -> dict[str, Step[Documents]]:
@@ -53,7 +40,8 @@ def load(found: Step[Any], root: Any) -> Any:
 def run_chain(folder: Path, *, workers: int) -> dict[str, Documents]:
     folder.mkdir()
     found = chain(workers=workers)
-    run(found, root=str(folder), backend="inline")
+    # Here a step's end also ends what `multiprocessing` keeps for the next pool, of which that warns: own processes.
+    run(found, root=str(folder), backend="inline" if workers == 1 else "local")
     return {name: load(each, folder) for name, each in found.items()}
 
 
