@@ -53,7 +53,8 @@ def encode_chat(
     marks = choose_marks([template, json.dumps([messages, tools], ensure_ascii=False)])
     guard = _guard(tuple(tokenizer.special_tokens), marks.breaks)
     guarded = [{key: guard.value(value, edges=key != "role") for key, value in each.items()} for each in messages]
-    variables = _role_tokens(tokenizer) | ({} if tools is None else {"tools": guard.value(tools)})
+    # Templates of hubs ask whether these are none, and take what is not defined for something.
+    variables = _role_tokens(tokenizer) | {"tools": None if tools is None else guard.value(tools), "documents": None}
     if has_generation_marks(template):
         text = render(template, guarded, marks=marks, **variables)
     else:

@@ -49,11 +49,15 @@ def make_encoding(content: Mapping[str, Any], reference: "tokenizers.Tokenizer")
     if missing := [byte for byte in range(256) if bytes([byte]) not in ranks]:
         raise NotExpressible(f"the vocabulary lacks the byte {missing[0]:#04x}")
     merged = [model["vocab"]["".join(_pair(merge))] for merge in model["merges"]]
-    if any(later <= earlier for earlier, later in pairwise(merged)):
+    # Several merges may be listed for one token; `_check_merges` sees to it that one of them is what happens.
+    if any(later < earlier for earlier, later in pairwise(merged)):
         raise NotExpressible("its merges do not stand in the order of their tokens' ids")
     _check_merges(model, ranks)
     encoding = tiktoken.Encoding(
-        "marin_corpus", pat_str=_pattern(content["pre_tokenizer"]), mergeable_ranks=ranks, special_tokens=special
+        "marin_corpus",
+        pat_str=_covering(_pattern(content["pre_tokenizer"])),
+        mergeable_ranks=ranks,
+        special_tokens=special,
     )
     _compare(encoding, reference, list(ranks))
     return encoding
@@ -126,6 +130,11 @@ def _pattern(pre_tokenizer: Mapping[str, Any] | None) -> str:
     if len(patterns) != 1:
         raise NotExpressible(f"it cuts text by {len(patterns)} patterns, one after another")
     return str(patterns[0])
+
+
+def _covering(pattern: str) -> str:
+    """A pattern that also takes what lies between two matches, as one piece: tiktoken would leave it out."""
+    return rf"{pattern}|(?s:.+?)(?=(?:{pattern})|\z)"
 
 
 def _compare(encoding: tiktoken.Encoding, reference: "tokenizers.Tokenizer", vocabulary: list[bytes]) -> None:
