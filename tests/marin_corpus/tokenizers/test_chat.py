@@ -4,6 +4,8 @@ from typing import Any
 
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from marin_corpus.errors import BadConfig, BadInput
 from marin_corpus.tokenizers.chat import encode_chat, encode_chat_document, encode_prompt_completion
 from marin_corpus.tokenizers.load import load_tokenizer
@@ -108,6 +110,24 @@ def test_text_that_looks_like_special_tokens_stays_text(imitation, role, templat
         (f"{messages[1]['content']}<|im_end|>", 1),
         ("\n", 0),
     ]
+
+
+CONTENT = st.lists(st.text(max_size=8) | st.sampled_from([*IMITATIONS, "<|", "|>", "im_start", "\n"]), max_size=5).map(
+    "".join
+)
+
+
+@given(contents=st.lists(CONTENT, min_size=2, max_size=6), template=st.sampled_from([DEFAULT_CHAT_TEMPLATE, PLAIN]))
+@settings(max_examples=150)
+def test_any_contents_come_back_between_the_templates_tokens(contents, template, tokenizer) -> None:
+    messages = [{"role": ("user", "assistant")[n % 2], "content": content} for n, content in enumerate(contents)]
+    ids, mask = encode_chat(tokenizer, messages, template=template)
+    turns = [f"<|im_start|>{each['role']}\n{each['content']}<|im_end|>\n" for each in messages]
+    assert tokenizer.decode(ids) == "".join(turns)
+    assert np.isin(ids, list(tokenizer.special_tokens.values())).sum() == 2 * len(messages)
+    written = [tokenizer.encode(content).tolist() for content in contents[1::2]]
+    im_end = tokenizer.special_id("<|im_end|>")
+    assert ids[mask == 1].tolist() == [token for answer in written for token in (*answer, im_end)]
 
 
 def test_imitations_through_filters_of_the_template(tokenizer) -> None:
