@@ -6,8 +6,11 @@ from typing import cast
 
 import pytest
 from marin_corpus.errors import BadInput, Mismatch
+from marin_corpus.tokenizers.chat import encode_chat
+from marin_corpus.tokenizers.templates import CHAT_SPECIAL_TOKENS, DEFAULT_CHAT_TEMPLATE
 from speeches import paragraphs, speeches, write_documents
 from tokenizers import Tokenizer
+from upath import UPath
 
 from marin_pipe import InputFiles, StepContext, run, step
 from marin_pipe.steps.artifacts import Documents
@@ -96,6 +99,39 @@ def test_only_the_files_of_a_tokenizer_are_copied(tmp_path: Path) -> None:
     assert (opened.eos_id, opened.bos_id, opened.pad_id) == (256, None, None)
     assert opened.chat_template == "{{ messages }}"
     assert copied.has_chat_template
+
+
+def test_a_tokenizer_of_a_remote_folder(tmp_path: Path) -> None:
+    made = StepContext.for_test(tmp_path / "made")
+    byte_tokenizer.fn(ctx=made)
+    remote = UPath("memory://hub/bytes")
+    remote.mkdir(parents=True)
+    for file in made.output.iterdir():
+        (remote / file.name).write_bytes(file.read_bytes())
+    ctx = StepContext.for_test(tmp_path / "copy")
+    copied = tokenizer_from_files.fn(InputFiles("memory://hub/bytes/*").resolved(), ctx=ctx)
+    assert copied.vocab_size == 258
+    assert {file.name: file.read_bytes() for file in ctx.output.iterdir()} == {
+        file.name: file.read_bytes() for file in made.output.iterdir()
+    }
+
+
+def test_a_chat_template_travels_with_the_tokenizer(tmp_path: Path) -> None:
+    tokenizer = train_bpe(
+        some_speeches(1990, 2000),
+        vocab_size=500,
+        special_tokens=CHAT_SPECIAL_TOKENS,
+        chat_template=DEFAULT_CHAT_TEMPLATE,
+    )
+    report = run({"tokenizer": tokenizer}, root=str(tmp_path), backend="inline")
+    assert report.ok, [row.failure for row in report.steps]
+    files = tokenizer.load(root=str(tmp_path))
+    assert files.has_chat_template
+    opened = files.open()
+    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Fellow citizens"}]
+    ids, mask = encode_chat(opened, messages)
+    assert opened.decode(ids[mask == 1]) == "Fellow citizens<|im_end|>"
+    assert not mask[-1]
 
 
 @pytest.mark.parametrize(
