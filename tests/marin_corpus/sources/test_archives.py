@@ -1,0 +1,204 @@
+"""Archives: whole ones unpack to what was packed; what would write elsewhere or fill the disk leaves nothing."""
+
+import io
+import tarfile
+import warnings
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import zstandard
+from marin_corpus.errors import BadConfig, BadInput
+from marin_corpus.sources.archives import UnpackLimits, unpack
+
+FILES = {"a.txt": b"first", "sub/b.txt": b"second " * 1000, "sub/deep/c.bin": bytes(range(256)), "empty": b""}
+KINDS = ["zip", "tar", "tar.gz", "tgz", "tar.bz2", "tar.xz", "tar.zst"]
+
+
+def tar_bytes(members: list[tuple[tarfile.TarInfo, bytes]], mode: str = "w") -> bytes:
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode=mode) as archive:  # type: ignore[call-overload]
+        for info, content in members:
+            info.size = len(content)
+            archive.addfile(info, io.BytesIO(content))
+    return buffer.getvalue()
+
+
+def make(folder: Path, kind: str, files: dict[str, bytes]) -> Path:
+    path = folder / f"archive.{kind}"
+    if kind == "zip":
+        with zipfile.ZipFile(path, "w", zipfile.ZIP_DEFLATED) as archive:
+            for name, content in files.items():
+                archive.writestr(name, content)
+        return path
+    members = [(tarfile.TarInfo(name), content) for name, content in files.items()]
+    if kind == "tar.zst":
+        path.write_bytes(zstandard.ZstdCompressor(write_checksum=True).compress(tar_bytes(members)))
+        return path
+    mode = {"tar": "w", "tar.gz": "w:gz", "tgz": "w:gz", "tar.bz2": "w:bz2", "tar.xz": "w:xz"}[kind]
+    path.write_bytes(tar_bytes(members, mode))
+    return path
+
+
+def unpacked(folder: Path) -> dict[str, bytes]:
+    return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_what_was_packed_comes_out(tmp_path: Path, kind: str) -> None:
+    result = unpack(make(tmp_path, kind, FILES), tmp_path / "out")
+    assert unpacked(tmp_path / "out") == FILES
+    assert (result.num_files, result.num_bytes) == (4, sum(map(len, FILES.values())))
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kept", [0.0, 0.3, 0.6, 0.95])
+def test_a_truncated_archive_leaves_nothing(tmp_path: Path, kind: str, kept: float) -> None:
+    path = make(tmp_path, kind, {f"{number}.bin": bytes(range(256)) * number for number in range(1, 40)})
+    path.write_bytes(path.read_bytes()[: int(path.stat().st_size * kept)])
+    with pytest.raises(BadInput, match="damaged"):
+        unpack(path, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz", "tar.xz", "tar.zst"])
+def test_a_flipped_byte_is_noticed(tmp_path: Path, kind: str) -> None:
+    path = make(tmp_path, kind, {"data": bytes(range(256)) * 400, "more": b"x" * 5000})
+    content = bytearray(path.read_bytes())
+    content[len(content) // 3] ^= 0x10
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match=r"archive\."):
+        unpack(path, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar"])
+@pytest.mark.parametrize(
+    ("names", "message"),
+    [
+        (["../up.txt"], "outside of the folder"),
+        (["/etc/absolute"], "outside of the folder"),
+        (["sub/../../up.txt"], "outside of the folder"),
+        (["C:/windows"], "outside of the folder"),
+        (["a\nb"], "control characters"),
+        (["x" * 300], "too long"),
+        (["/".join(["dir"] * 1100)], "too long"),
+        (["Read.me", "read.ME"], "differ in case only"),
+        (["same", "same"], "are called 'same'"),
+        (["\u00e9", "e\u0301"], "are called"),
+        (["file", "file/below"], "which is a file"),
+        (["file/below", "file"], "are called 'file'"),
+    ],
+)
+def test_a_name_that_leads_elsewhere_or_twice_is_refused(
+    tmp_path: Path, kind: str, names: list[str], message: str
+) -> None:
+    path = tmp_path / f"archive.{kind}"
+    if kind == "zip":
+        with warnings.catch_warnings(), zipfile.ZipFile(path, "w") as archive:
+            warnings.simplefilter("ignore")  # zipfile warns of equal names, which are the point
+            for name in ["good", *names]:
+                archive.writestr(zipfile.ZipInfo(name), b"content")
+    else:
+        path.write_bytes(tar_bytes([(tarfile.TarInfo(name), b"content") for name in ["good", *names]]))
+    with pytest.raises(BadInput, match=message):
+        unpack(path, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+    assert {entry.name for entry in tmp_path.iterdir()} == {path.name, "out"}
+
+
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE])
+def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
+    info = tarfile.TarInfo("link")
+    info.type, info.linkname = kind, "/etc/hostname"
+    (tmp_path / "archive.tar").write_bytes(tar_bytes([(tarfile.TarInfo("good"), b""), (info, b"")]))
+    with pytest.raises(BadInput, match="link or a device"):
+        unpack(tmp_path / "archive.tar", tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
+    info = zipfile.ZipInfo("link")
+    info.external_attr = 0o120777 << 16
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w") as archive:
+        archive.writestr(info, "/etc/hostname")
+    with pytest.raises(BadInput, match="link or a device"):
+        unpack(tmp_path / "archive.zip", tmp_path / "out")
+
+
+def test_an_encrypted_zip_is_refused(tmp_path: Path) -> None:
+    path = make(tmp_path, "zip", {"secret": b"content"})
+    content = bytearray(path.read_bytes())
+    for signature, offset in ((b"PK\x03\x04", 6), (b"PK\x01\x02", 8)):
+        content[content.index(signature) + offset] |= 1
+    path.write_bytes(content)
+    with pytest.raises(BadInput, match="encrypted"):
+        unpack(path, tmp_path / "out")
+
+
+@pytest.mark.parametrize("kind", ["zip", "tar.gz", "tar.zst"])
+@pytest.mark.parametrize(
+    ("limits", "message"),
+    [
+        ({"max_members": 3}, "max_members=3"),
+        ({"max_bytes": 5000}, "max_bytes=5000"),
+        ({}, "max_ratio=200"),
+    ],
+)
+def test_limits_hold_for_the_bytes_that_come(tmp_path: Path, kind: str, limits: dict[str, Any], message: str) -> None:
+    size = (70 << 20) if not limits else 2000
+    files = {f"{number}": b"\0" * size for number in range(1 if not limits else 5)}
+    with pytest.raises(BadInput, match=message):
+        unpack(make(tmp_path, kind, files), tmp_path / "out", UnpackLimits(**limits))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_size_in_a_header_is_not_believed(tmp_path: Path) -> None:
+    """A zip that says its member is small, and is not."""
+    path = make(tmp_path, "zip", {"data": b"\0" * 1_000_000})
+    content = bytearray(path.read_bytes())
+    for signature, offset in ((b"PK\x03\x04", 22), (b"PK\x01\x02", 24)):
+        at = content.index(signature) + offset
+        content[at : at + 4] = (10).to_bytes(4, "little")
+    path.write_bytes(content)
+    with pytest.raises(BadInput):
+        unpack(path, tmp_path / "out", UnpackLimits(max_bytes=1000))
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_a_folder_with_files_is_left_alone(tmp_path: Path) -> None:
+    (tmp_path / "out").mkdir()
+    (tmp_path / "out" / "mine").write_text("mine")
+    with pytest.raises(BadInput, match="not empty"):
+        unpack(make(tmp_path, "zip", FILES), tmp_path / "out")
+    assert unpacked(tmp_path / "out") == {"mine": b"mine"}
+
+
+def not_an_archive(path: Path) -> None:
+    path.write_bytes(b"this is no archive" * 100)
+
+
+def empty(path: Path) -> None:
+    path.write_bytes(b"")
+
+
+@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("fill", [not_an_archive, empty])
+def test_what_is_no_archive_is_said_to_be_none(tmp_path: Path, kind: str, fill: Callable[[Path], None]) -> None:
+    fill(tmp_path / f"archive.{kind}")
+    with pytest.raises(BadInput, match="damaged, or no such archive"):
+        unpack(tmp_path / f"archive.{kind}", tmp_path / "out")
+
+
+def test_an_unknown_kind_names_the_known_ones(tmp_path: Path) -> None:
+    (tmp_path / "data.rar").write_bytes(b"Rar!")
+    with pytest.raises(BadInput, match=r"known are \.zip"):
+        unpack(tmp_path / "data.rar", tmp_path / "out")
+
+
+@pytest.mark.parametrize("field", ["max_members", "max_bytes", "max_ratio"])
+def test_limits_must_be_above_zero(field: str) -> None:
+    with pytest.raises(BadConfig, match=f"{field}=0"):
+        UnpackLimits(**{field: 0})
