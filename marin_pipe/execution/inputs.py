@@ -187,7 +187,7 @@ def _is_remote(text: str) -> bool:
 
 def _install(location: str) -> str:
     """What to install for a kind of store whose library is missing."""
-    extras = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3"}
+    extras = {"gs": "gcs", "gcs": "gcs", "s3": "s3", "s3a": "s3", "hf": "hf"}
     extra = extras.get(location.partition("://")[0])
     if extra is not None:
         return f"python -m pip install 'marin-pipe[{extra}]'"
@@ -318,6 +318,10 @@ def _remote_digest(system: Any, path: str, info: dict[str, Any]) -> str:
         return f"md5:{info['md5Hash']}"
     if "gs" in protocols and info.get("crc32c"):
         return f"crc32c:{info['crc32c']}"
+    if "hf" in protocols and info.get("blob_id"):
+        # Large files are known by their content, small ones by git's name for it.
+        lfs = info.get("lfs")
+        return f"sha256:{lfs['sha256']}" if lfs else f"git:{info['blob_id']}"
     if "s3" in protocols and info.get("ETag"):
         return f"etag:{str(info['ETag']).strip(chr(34))}"
     digest = hashlib.sha256()

@@ -6,6 +6,7 @@ from marin_pipe.execution.context import StepContext
 from marin_pipe.execution.handle import Ref
 from marin_pipe.execution.inputs import InputFile, InputFiles
 from marin_pipe.execution.markers import Artifact, Runtime
+from marin_pipe.execution.secret import Secret
 from marin_pipe.execution.step import step
 from marin_pipe.steps.artifacts import Documents
 from marin_pipe.steps.documents import documents_artifact
@@ -30,6 +31,7 @@ def read_documents(
     encoding: str = "utf-8",
     on_bad_record: Literal["error", "skip"] = "error",
     max_record_bytes: int = 32 << 20,
+    secrets: Runtime[tuple[Secret, ...]] = (),
     workers: Runtime[int | None] = None,
     ctx: StepContext,
 ) -> Documents:
@@ -46,9 +48,12 @@ def read_documents(
         encoding: of everything but parquet.
         on_bad_record: "skip" leaves bad records out, counts them in `dropped` and keeps samples in `skipped.json`.
         max_record_bytes: longer records are bad ones.
+        secrets: variables that reading the files needs, such as `Secret("HF_TOKEN")`: the step stops if one is missing.
         workers: processes to use at once; None for as many as the cores that the step asks for.
         ctx: the step's context.
     """
+    for secret in secrets:
+        secret.reveal()
     from marin_corpus.sources.config import ReadConfig
     from marin_corpus.sources.read import read_documents as read
 

@@ -4,7 +4,8 @@ from typing import TYPE_CHECKING
 
 from marin_pipe.execution.context import StepContext
 from marin_pipe.execution.inputs import InputFiles
-from marin_pipe.execution.markers import Artifact
+from marin_pipe.execution.markers import Artifact, Runtime
+from marin_pipe.execution.secret import Secret
 from marin_pipe.execution.step import step
 from marin_pipe.steps.artifacts import Documents
 from marin_pipe.steps.output import StepOutput
@@ -86,16 +87,21 @@ def byte_tokenizer(*, ctx: StepContext) -> TokenizerFiles:
 
 
 @step
-def tokenizer_from_files(files: InputFiles, *, ctx: StepContext) -> TokenizerFiles:
+def tokenizer_from_files(
+    files: InputFiles, *, secrets: Runtime[tuple[Secret, ...]] = (), ctx: StepContext
+) -> TokenizerFiles:
     """Copy a tokenizer of a local or remote folder: `tokenizer.json` and what belongs to it.
 
     Args:
         files: `InputFiles("folder/*")`. Of these only `tokenizer.json`, `tokenizer_config.json`, `chat_template.jinja`
             and `special_tokens_map.json` are copied; name them ("folder/*token*") so that others do not bear identity.
+        secrets: variables that reading the files needs, such as `Secret("HF_TOKEN")`: the step stops if one is missing.
         ctx: filled in by the engine.
     """
     from marin_corpus.tokenizers.files import copy_tokenizer
 
+    for secret in secrets:
+        secret.reveal()
     tokenizer = copy_tokenizer(files.paths, StepOutput(ctx))
     return TokenizerFiles(
         vocab_size=tokenizer.vocab_size,
