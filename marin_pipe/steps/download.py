@@ -16,7 +16,7 @@ from marin_pipe.steps.tokenizers import TokenizerFiles, tokenizer_from_files
 if TYPE_CHECKING:
     from upath import UPath
 
-_TOKEN = "HF_TOKEN"
+_TOKEN_VARIABLE = "HF_TOKEN"
 
 
 class DownloadedFile(Artifact):
@@ -190,10 +190,10 @@ def _hub_files(
     from marin_corpus.sources.hub import hub_url
 
     if token is not None:
-        if token.name != _TOKEN:
+        if token.name != _TOKEN_VARIABLE:
             raise GraphError(
-                f"token={token!r}: the hub's client reads its token from {_TOKEN} alone",
-                next=f'export {_TOKEN}="${token.name}", and say token=Secret("{_TOKEN}")',
+                f"token={token!r}: the hub's client reads its token from {_TOKEN_VARIABLE} alone",
+                next=f'export {_TOKEN_VARIABLE}="${token.name}", and say token=Secret("{_TOKEN_VARIABLE}")',
             )
         token.reveal()
     try:

@@ -1,7 +1,5 @@
-"""`unpack`: the files of a zip or tar archive that somebody else made, or an error and no file."""
+"""Unpacking zip and tar archives that nobody vouches for: members are checked first, and sizes as they come."""
 
-import bz2
-import gzip
 import lzma
 import os
 import shutil
@@ -12,336 +10,242 @@ import zipfile
 import zlib
 from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import dataclass, field
-from pathlib import Path
-from typing import IO, Any, cast
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+from typing import IO, cast
 
 import pyarrow as pa
 
 from marin_corpus.errors import BadConfig, BadInput
-from marin_corpus.files import open_binary
 
 _CHUNK_BYTES = 1 << 20
-_HEADER_BYTES = 4 << 20
-"""What a tar may hold between two files: headers, long names, comments."""
-_RATIO_COUNTS_FROM_BYTES = 16 << 20
-"""Smaller contents are no bombs, however well they were compressed."""
 _MAX_NAME_BYTES = 255
-_MAX_PATH_BYTES = 1024
-_UTF8_FLAG, _ENCRYPTED_FLAG = 0x800, 0x1
-_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
-"""Of the others the standard library's reader decompresses without bounds."""
+_MAX_PATH_BYTES = 4000
+_FREE_BYTES = 64 << 20
+"""Small archives may be of any ratio: text of few words shrinks a thousandfold, and does no harm."""
+_COMPRESSIONS = {".gz": "gzip", ".tgz": "gzip", ".bz2": "bz2", ".tbz2": "bz2", ".zst": "zstd", ".tzst": "zstd"}
+_XZ = (".xz", ".txz")
 
 
 @dataclass(frozen=True, kw_only=True)
 class UnpackLimits:
-    """How much may come out of an archive, counted while it does: what headers say is not relied on."""
+    """What an archive may hold before it is refused."""
 
-    max_files: int = 1_000_000
-    max_bytes: int = 256 << 30
-    """Of all files together."""
+    max_members: int = 1_000_000
+    max_bytes: int = 1 << 40
+    """Of all files together, unpacked."""
     max_ratio: float = 200.0
-    """Unpacked to packed bytes. Text comes to 3 to 10, logs and tables to some tens."""
+    """Unpacked bytes to bytes of the archive, once 64 MiB are unpacked. Text is packed 3 to 10 to 1."""
 
     def __post_init__(self) -> None:
-        for name in ("max_files", "max_bytes", "max_ratio"):
-            if not getattr(self, name) > 0:
-                raise BadConfig(f"{name}={getattr(self, name)} must be above 0")
+        for field in ("max_members", "max_bytes", "max_ratio"):
+            if not getattr(self, field) > 0:
+                raise BadConfig(f"UnpackLimits: {field}={getattr(self, field)} must be above 0")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Unpacked:
-    """What came out."""
+    """What was written."""
 
     num_files: int
     num_bytes: int
 
 
-def unpack(url: str, folder: Path, limits: UnpackLimits | None = None) -> Unpacked:
-    """Unpack a `.zip`, `.tar`, `.tar.gz`, `.tar.bz2`, `.tar.xz` or `.tar.zst` into `folder`.
+@dataclass(frozen=True)
+class _Member:
+    name: str
+    is_directory: bool
+    content: IO[bytes] | None
 
-    The kind is told by the content. Files alone are written, with their names and contents: no links, no empty folders,
-    no permissions, owners or times. They appear in `folder` all together when all of them are whole.
 
-    Args:
-        url: path or URL of the archive.
-        folder: absent or empty.
-        limits: how much may come out.
+def unpack(archive: Path, folder: Path, limits: UnpackLimits | None = None) -> Unpacked:
+    """Unpack `.zip`, `.tar`, `.tar.gz`, `.tar.bz2`, `.tar.xz` or `.tar.zst` into `folder`, which must be new or empty.
+
+    Only plain files and directories are unpacked, with the default permissions. Sizes are counted as bytes are written,
+    whatever the archive says of them.
 
     Raises:
-        BadInput: the archive is damaged, encrypted, exceeds the limits, or has a member that may not be written:
-            outside of `folder`, a link or device, twice, or with a name that some file system does not hold (too long,
-            not UTF-8, different from another in case alone). Nothing is left in `folder`.
-        BadConfig: `folder` has something in it.
+        BadInput: the archive is damaged, or holds what must not be unpacked: a path that leads elsewhere, a link or
+            device, two members of one name (also if they differ in case only), more than the limits allow. Nothing is
+            left in `folder`.
     """
     limits = limits or UnpackLimits()
-    if folder.exists() and (not folder.is_dir() or any(folder.iterdir())):
-        raise BadConfig(f"{folder} is not an empty folder", next="unpack into a new one")
-    temporary = folder.with_name(f".{folder.name}.unpacking-{os.getpid()}")
-    shutil.rmtree(temporary, ignore_errors=True)
-    temporary.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    if any(folder.iterdir()):
+        raise BadInput(f"{folder} is not empty", next="unpack into a new directory")
     try:
-        with open_binary(url) as file:
-            writer = _Writer(archive=url, folder=temporary, limits=limits, packed_bytes=file.seek(0, os.SEEK_END))
-            file.seek(0)
-            _unpack(file, writer)
-        if not writer.num_files:
-            raise BadInput(f"{url} holds no file")
-        temporary.replace(folder)
+        with _members(archive) as members:
+            return _write(archive, members, folder, limits)
+    except (
+        EOFError,
+        OSError,
+        RuntimeError,
+        NotImplementedError,
+        lzma.LZMAError,
+        pa.ArrowException,
+        tarfile.TarError,
+        zipfile.BadZipFile,
+        zlib.error,
+    ) as error:
+        _clear(folder)
+        if isinstance(error, OSError) and error.errno is not None:
+            raise
+        raise BadInput(
+            f"{archive.name} is damaged, or no such archive as its name says",
+            why=f"{type(error).__name__}: {error}",
+            next="copy or download it again",
+        ) from error
     except BaseException:
-        shutil.rmtree(temporary)
+        _clear(folder)
         raise
-    return Unpacked(num_files=writer.num_files, num_bytes=writer.num_bytes)
 
 
-def _unpack(file: IO[bytes], writer: "_Writer") -> None:
-    head = file.read(512)
-    file.seek(0)
-    with _reading(writer.archive):
-        stream: Any
-        if head.startswith((b"PK\x03\x04", b"PK\x05\x06")):
-            return _unpack_zip(file, writer)
-        if head.startswith(b"\x1f\x8b"):
-            stream = gzip.GzipFile(fileobj=file, mode="rb")
-        elif head.startswith(b"BZh"):
-            stream = bz2.BZ2File(file)
-        elif head.startswith(b"\xfd7zXZ\0"):
-            stream = lzma.LZMAFile(file, format=lzma.FORMAT_XZ)
-        elif head.startswith(b"\x28\xb5\x2f\xfd"):
-            stream = pa.CompressedInputStream(file, "zstd")  # tells a truncated file, which zstandard does not
-        elif head[257:262] == b"ustar":
-            stream = file
+def _write(archive: Path, members: Iterator[_Member], folder: Path, limits: UnpackLimits) -> Unpacked:
+    archive_bytes = archive.stat().st_size
+    kinds: dict[str, bool] = {}
+    num_members = num_files = num_bytes = 0
+    for member in members:
+        num_members += 1
+        if num_members > limits.max_members:
+            raise _refused(archive, f"it has more than max_members={limits.max_members} members")
+        path = _checked_path(archive, member.name)
+        if not path.parts:
+            continue
+        _claim(archive, path, member, kinds)
+        target = folder.joinpath(*path.parts)
+        if member.content is None:
+            target.mkdir(parents=True, exist_ok=True)
+            continue
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with target.open("xb") as file:
+            while chunk := member.content.read(_CHUNK_BYTES):
+                num_bytes += len(chunk)
+                if num_bytes > limits.max_bytes:
+                    raise _refused(archive, f"it unpacks to more than max_bytes={limits.max_bytes}")
+                if num_bytes > _FREE_BYTES and num_bytes > limits.max_ratio * archive_bytes:
+                    raise _refused(archive, f"it unpacks to more than max_ratio={limits.max_ratio:g} times its size")
+                file.write(chunk)
+        num_files += 1
+    return Unpacked(num_files=num_files, num_bytes=num_bytes)
+
+
+def _refused(archive: Path, why: str) -> BadInput:
+    return BadInput(
+        f"{archive.name} is not unpacked",
+        why=why,
+        next="look at what it holds; unpack it by hand if you trust it, or raise the limit",
+    )
+
+
+def _checked_path(archive: Path, name: str) -> PurePosixPath:
+    """The member's place below the folder. Empty for the folder itself."""
+    shown = ascii(name[:200])
+    try:
+        encoded = name.encode()
+    except UnicodeEncodeError as error:
+        raise _refused(archive, f"the name of its member {shown} is not UTF-8") from error
+    path = PurePosixPath(name)
+    # A drive or a backslash means something on other systems only; no archive of data needs one.
+    if path.is_absolute() or ".." in path.parts or "\\" in name or (len(name) > 1 and name[1] == ":"):
+        raise _refused(archive, f"its member {shown} would be written outside of the folder")
+    if any(ord(character) < 32 for character in name):
+        raise _refused(archive, f"the name of its member {shown} holds control characters")
+    if len(encoded) > _MAX_PATH_BYTES or any(len(part.encode()) > _MAX_NAME_BYTES for part in path.parts):
+        raise _refused(archive, f"the name of its member {shown} is too long")
+    return path
+
+
+def _claim(archive: Path, path: PurePosixPath, member: _Member, kinds: dict[str, bool]) -> None:
+    """Refuse a name that another member has, as some file system would see it.
+
+    `kinds` says of each name so far whether it is a directory's.
+    """
+    for parent in path.parents:
+        if parent.parts and not kinds.setdefault(_folded(parent), True):
+            raise _refused(archive, f"its member {str(path)!r} lies below another one, which is a file")
+    known = kinds.get(_folded(path))
+    if known is not None and not (known and member.is_directory):
+        raise _refused(archive, f"two of its members are called {str(path)!r}, or differ in case only")
+    kinds[_folded(path)] = member.is_directory
+
+
+def _folded(path: PurePosixPath) -> str:
+    return unicodedata.normalize("NFC", str(path)).casefold()
+
+
+def _clear(folder: Path) -> None:
+    for entry in folder.iterdir():
+        if entry.is_dir():
+            shutil.rmtree(entry)
         else:
-            raise BadInput(
-                f"{writer.archive} is no archive of a known kind",
-                why=f"it begins with {head[:8]!r}",
-                next="known are zip and tar, the latter also in gzip, bzip2, xz and zstd",
-            )
-        return _unpack_tar(_TarStream(stream, writer), writer)
+            entry.unlink()
 
 
 @contextmanager
-def _reading(archive: str) -> Iterator[None]:
-    """Errors of reading an archive, as one that names it. Those of writing files pass as they are."""
-    try:
-        yield
-    except _WriteFailed as error:
-        raise error.error from error
-    except (tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, EOFError, OSError, ValueError) as error:
-        if isinstance(error, BadConfig):
-            raise
+def _members(archive: Path) -> Iterator[Iterator[_Member]]:
+    name = archive.name.lower()
+    suffixes = [suffix.lower() for suffix in archive.suffixes]
+    last = suffixes[-1] if suffixes else ""
+    is_tar = last == ".tar" or last.startswith(".t") or suffixes[-2:-1] == [".tar"]
+    if last == ".zip":
+        with zipfile.ZipFile(archive) as packed:
+            yield _zip_members(archive, packed)
+    elif is_tar and (last == ".tar" or last in _COMPRESSIONS or last in _XZ):
+        with _decompressed(archive, last) as stream, tarfile.open(fileobj=stream, mode="r|") as packed_tar:
+            yield _tar_members(archive, packed_tar)
+    else:
         raise BadInput(
-            f"{archive} is damaged", why=f"{type(error).__name__}: {error}", next="copy or download it again"
-        ) from error
-    except NotImplementedError as error:
-        raise BadInput(f"{archive} cannot be read: {error}") from error
-
-
-class _WriteFailed(Exception):
-    def __init__(self, error: OSError) -> None:
-        super().__init__(str(error))
-        self.error = error
-
-
-# --- what may be written ----------------------------------------------------------------------------------------------
-
-
-@dataclass
-class _Writer:
-    """Checks and writes the files of one archive."""
-
-    archive: str
-    folder: Path
-    limits: UnpackLimits
-    packed_bytes: int
-    num_files: int = 0
-    num_bytes: int = 0
-    _taken: dict[str, tuple[str, bool]] = field(default_factory=dict)
-    """By path as a file system that ignores case sees it: the path, and whether it is a folder."""
-
-    def claim(self, name: str) -> str | None:
-        """The path for a member's file; None for the archive's root."""
-        path = self._clean(name)
-        if path is None:
-            return None
-        self.num_files += 1
-        if self.num_files > self.limits.max_files:
-            raise self.refused(f"it holds more than max_files={self.limits.max_files} files")
-        self._take(path, is_folder=False, name=name)
-        return path
-
-    def claim_folder(self, name: str) -> None:
-        """Check the name of a member that is a folder."""
-        path = self._clean(name)
-        if path is not None:
-            self._take(path, is_folder=True, name=name)
-
-    def _clean(self, name: str) -> str | None:
-        shown = f"its member {name[:200]!r}"
-        try:
-            name.encode()
-        except UnicodeEncodeError:
-            raise self.refused(f"{shown} has a name that is not UTF-8") from None
-        if name.startswith(("/", "\\")) or (name[1:2] == ":" and name[0].isalpha()):
-            raise self.refused(f"{shown} has an absolute path")
-        if "\\" in name or any(unicodedata.category(character) == "Cc" for character in name):
-            raise self.refused(f"{shown} has a backslash or a control character in its name")
-        parts = [part for part in name.split("/") if part not in ("", ".")]
-        if ".." in parts:
-            raise self.refused(f"{shown} lies outside of the folder")
-        path = "/".join(parts)
-        if len(path.encode()) > _MAX_PATH_BYTES or any(len(part.encode()) > _MAX_NAME_BYTES for part in parts):
-            raise self.refused(
-                f"{shown} has a name of over {_MAX_NAME_BYTES}, or a path of over {_MAX_PATH_BYTES} bytes"
-            )
-        return path or None
-
-    def _take(self, path: str, *, is_folder: bool, name: str) -> None:
-        end = len(path) if is_folder else path.rfind("/")
-        while end > 0:
-            if not self._take_one(path[:end], True, name):
-                break  # the folders above are known, too
-            end = path.rfind("/", 0, end)
-        if not is_folder and not self._take_one(path, False, name):
-            raise self.refused(f"its member {name!r} occurs twice")
-
-    def _take_one(self, path: str, is_folder: bool, name: str) -> bool:
-        """Whether it is new."""
-        folded = unicodedata.normalize("NFC", unicodedata.normalize("NFC", path).casefold())
-        known = self._taken.setdefault(folded, (path, is_folder))
-        if known[0] != path:
-            raise self.refused(
-                f"its member {name!r} differs from {known[0]!r} in case or in the form of its accents alone"
-            )
-        if known[1] != is_folder:
-            raise self.refused(f"its member {name!r} makes {path!r} both a file and a folder")
-        if known is self._taken[folded] and len(self._taken) == self._num_taken:
-            return False
-        self._num_taken = len(self._taken)
-        return True
-
-    _num_taken: int = 0
-
-    def write(self, path: str, source: IO[bytes]) -> None:
-        """Write a file that was claimed."""
-        target = self.folder / path
-        with _writing():
-            target.parent.mkdir(parents=True, exist_ok=True)
-            file = open(target, "xb")  # noqa: SIM115  closed below
-        try:
-            while chunk := source.read(_CHUNK_BYTES):
-                self.num_bytes += len(chunk)
-                self.check_size(self.num_bytes, self.packed_bytes)
-                with _writing():
-                    file.write(chunk)
-        finally:
-            with _writing():
-                file.close()
-
-    def check_size(self, unpacked_bytes: int, packed_bytes: int) -> None:
-        """Refuse an archive of which too much has come out."""
-        if unpacked_bytes > self.limits.max_bytes:
-            raise self.refused(f"more than max_bytes={self.limits.max_bytes} bytes come out of it")
-        if unpacked_bytes > max(_RATIO_COUNTS_FROM_BYTES, self.limits.max_ratio * packed_bytes):
-            raise self.refused(
-                f"{packed_bytes} bytes of it made more than max_ratio={self.limits.max_ratio} times as many"
-            )
-
-    def refused(self, why: str) -> BadInput:
-        """The error for all of the archive."""
-        return BadInput(
-            f"{self.archive} is not unpacked: {why}",
-            next="look at the archive; if you trust it, unpack it yourself and give its files, or raise the limit",
+            f"{name} is no archive by its name", next="known are .zip, .tar and .tar with .gz, .bz2, .xz, .zst"
         )
 
 
 @contextmanager
-def _writing() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        raise _WriteFailed(error) from error
+def _decompressed(archive: Path, suffix: str) -> Iterator[IO[bytes]]:
+    if suffix == ".tar":
+        _check_end(archive)
+        with archive.open("rb") as file:
+            yield file
+    elif suffix in _XZ:
+        with lzma.open(archive) as stream:
+            yield cast("IO[bytes]", stream)
+    else:
+        # Arrow's decompression tells a truncated file from a whole one.
+        with archive.open("rb") as file, pa.CompressedInputStream(file, _COMPRESSIONS[suffix]) as stream:
+            yield stream
 
 
-# --- zip --------------------------------------------------------------------------------------------------------------
+def _check_end(archive: Path) -> None:
+    """A tar file ends with two blocks of zeros; one that was cut between members looks whole otherwise."""
+    with archive.open("rb") as file:
+        if file.seek(0, os.SEEK_END) < 1024:
+            raise tarfile.ReadError("it is shorter than the end of an archive")
+        file.seek(-1024, os.SEEK_END)
+        if file.read().strip(b"\0"):
+            raise tarfile.ReadError("its end is missing")
 
 
-def _unpack_zip(file: IO[bytes], writer: _Writer) -> None:
-    with zipfile.ZipFile(file) as archive:
-        # All of them are looked at before the first is written.
-        paths = [_claim_zip_member(info, writer) for info in archive.infolist()]
-        for info, path in zip(archive.infolist(), paths, strict=True):
-            if path is not None:
-                with archive.open(info) as source:
-                    writer.write(path, source)
+def _zip_members(archive: Path, packed: zipfile.ZipFile) -> Iterator[_Member]:
+    for info in packed.infolist():
+        kind = stat.S_IFMT(info.external_attr >> 16)
+        if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
+            raise _refused(archive, f"its member {info.filename!r} is a link or a device")
+        if info.flag_bits & 1:
+            raise _refused(archive, f"its member {info.filename!r} is encrypted")
+        if info.is_dir():
+            yield _Member(info.filename, True, None)
+            continue
+        with packed.open(info) as content:
+            yield _Member(info.filename, False, content)
 
 
-def _claim_zip_member(info: zipfile.ZipInfo, writer: _Writer) -> str | None:
-    name = info.orig_filename
-    if not info.flag_bits & _UTF8_FLAG and not name.isascii():
-        # The reader takes such names for those of old DOS programs; other programs leave the flag out.
-        try:
-            name = name.encode("cp437").decode()
-        except UnicodeDecodeError:
-            raise writer.refused(f"its member {name!r} has a name that is not UTF-8") from None
-    if info.flag_bits & _ENCRYPTED_FLAG:
-        raise writer.refused(f"its member {name!r} is encrypted")
-    if info.compress_type not in _METHODS:
-        raise writer.refused(f"its member {name!r} has compression method {info.compress_type}; known are 0 and 8")
-    kind = stat.S_IFMT(info.external_attr >> 16)
-    if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-        raise writer.refused(f"its member {name!r} is a link or a device")
-    if name.endswith("/") or kind == stat.S_IFDIR:
-        writer.claim_folder(name)
-        return None
-    path = writer.claim(name)
-    if path is None:
-        raise writer.refused(f"its member {name!r} has no name")
-    return path
-
-
-# --- tar --------------------------------------------------------------------------------------------------------------
-
-
-class _TarStream:
-    """What a tar is read from: counts what comes out of the decompressor, and bounds what lies between files."""
-
-    def __init__(self, stream: Any, writer: _Writer) -> None:
-        self._stream = stream
-        self._writer = writer
-        self._num_bytes = 0
-        self.header_bytes_left: int | None = None
-
-    def read(self, num_bytes: int) -> bytes:
-        data = cast(bytes, self._stream.read(min(num_bytes, _CHUNK_BYTES)))
-        self._num_bytes += len(data)
-        self._writer.check_size(self._num_bytes, self._writer.packed_bytes)
-        if self.header_bytes_left is not None:
-            self.header_bytes_left -= len(data)
-            if self.header_bytes_left < 0:
-                raise self._writer.refused(f"a header in it is longer than {_HEADER_BYTES} bytes")
-        return data
-
-
-def _unpack_tar(stream: _TarStream, writer: _Writer) -> None:
-    stream.header_bytes_left = _HEADER_BYTES
-    with tarfile.open(fileobj=cast(Any, stream), mode="r|", encoding="utf-8") as archive:
-        while (member := archive.next()) is not None:
-            archive.members.clear()  # else it keeps all of them
-            if member.isdir():
-                writer.claim_folder(member.name)
-            elif not member.isreg() or member.issparse():
-                raise writer.refused(f"its member {member.name!r} is a link, a device or a sparse file")
-            else:
-                path = writer.claim(member.name)
-                if path is None:
-                    raise writer.refused("a member of it has no name")
-                source = archive.extractfile(member)
-                assert source is not None
-                stream.header_bytes_left = None
-                writer.write(path, source)
-            stream.header_bytes_left = _HEADER_BYTES
-    # What follows the end is padding, but only at its end does a compressed stream say whether it is whole.
-    stream.header_bytes_left = None
-    while stream.read(_CHUNK_BYTES):
-        pass
+def _tar_members(archive: Path, packed: tarfile.TarFile) -> Iterator[_Member]:
+    for info in packed:
+        if info.isdir():
+            yield _Member(info.name, True, None)
+        elif info.isreg():
+            content = packed.extractfile(info)
+            assert content is not None, "a regular file has content"
+            with content:
+                yield _Member(info.name, False, content)
+        else:
+            raise _refused(archive, f"its member {info.name!r} is a link or a device")
