@@ -1,13 +1,15 @@
 """Manifests: one small JSON file at the root of a data set, that says what its parts hold."""
 
 import json
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any
+from collections.abc import Callable, Mapping
+from typing import TYPE_CHECKING, Any, TypeVar
 
 from marin_corpus.errors import CorruptData, Mismatch
 
 if TYPE_CHECKING:
     from upath import UPath
+
+P = TypeVar("P")
 
 
 def encode_manifest(kind: str, fields: Mapping[str, Any], *, format: int = 1) -> bytes:
@@ -43,3 +45,15 @@ def parse_manifest(data: bytes, url: str, *, kind: str, format: int = 1) -> dict
     if fields.get("format") != format:
         raise Mismatch(f"{url} has format {fields.get('format')}; this version reads format {format}")
     return fields
+
+
+def parts_of(fields: Mapping[str, Any], folder: "UPath", part: Callable[..., P]) -> tuple[P, ...]:
+    """The entries of `parts` in a manifest's fields, each with the `url` of its file. Raises `CorruptData`."""
+    try:
+        return tuple(part(url=str(folder / entry["name"]), **entry) for entry in fields["parts"])
+    except (KeyError, TypeError) as error:
+        raise CorruptData(
+            f"the manifest of {fields['kind']} in {folder} is not as this library writes it",
+            why=f"its parts: {error!r}",
+            next="make the data again",
+        ) from error

@@ -33,8 +33,8 @@ import pyarrow.parquet as pq
 import xxhash
 
 from marin_corpus.documents.read import DocumentSet, read_batches
-from marin_corpus.errors import BadConfig, BadInput, CorruptData
-from marin_corpus.files import open_binary
+from marin_corpus.errors import BadConfig, BadInput
+from marin_corpus.files import read_whole
 from marin_corpus.manifest import encode_manifest, read_manifest
 from marin_corpus.output import Output
 from marin_corpus.words import hash_words, mix, split_words
@@ -282,14 +282,7 @@ def index_digest(facts: dict[str, Any]) -> str:
 
 
 def _read_checked(path: str, expected: dict[str, Any]) -> bytes:
-    try:
-        with open_binary(path) as file:
-            data = file.read()
-    except FileNotFoundError as error:
-        raise CorruptData(f"{path} is missing", next="build the index again") from error
-    if len(data) != expected["bytes"] or xxhash.xxh3_128_hexdigest(data) != expected["xxh3_128"]:
-        raise CorruptData(f"{path} is not the file that {MANIFEST} names", next="build the index again")
-    return data
+    return read_whole(path, expected["bytes"], expected["xxh3_128"], next="build the index again")
 
 
 def _read_array(path: str, dtype: str, expected: dict[str, Any]) -> np.ndarray:

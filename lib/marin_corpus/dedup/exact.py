@@ -10,7 +10,7 @@ import pyarrow as pa
 
 from marin_corpus.dedup.hashes import HashPart, HashSet, first_occurrences
 from marin_corpus.documents.attributes import AttributeWriter, write_attributes_manifest
-from marin_corpus.documents.read import DocumentPart, DocumentSet
+from marin_corpus.documents.read import DocumentPart, DocumentSet, rows_by_part
 from marin_corpus.errors import Mismatch
 from marin_corpus.output import Output
 
@@ -46,7 +46,7 @@ def find_exact_duplicates(
     Raises:
         Mismatch: hashes of other documents, of paragraphs, or of another normal form.
     """
-    hashes.check(documents, unit="document")
+    hashes.check_made_for(documents, unit="document")
     for other in against:
         other.check_unit("document")
         if other.config != hashes.config:
@@ -62,12 +62,10 @@ def find_exact_duplicates(
     own_begin = len(first_D) - documents.num_documents
     duplicates = duplicates[duplicates >= own_begin]
     kept_ids = _ids_at(first_D[duplicates], parts, ends)
-    shards = {}
-    begin = own_begin
-    for part in documents.parts:
-        low, high = np.searchsorted(duplicates, [begin, begin + part.num_documents])
-        shards[part.name] = _ExactJob(part=part, rows=duplicates[low:high] - begin, kept_ids=kept_ids[low:high])
-        begin += part.num_documents
+    shards, used = {}, 0
+    for part, rows in rows_by_part(documents, duplicates - own_begin):
+        shards[part.name] = _ExactJob(part=part, rows=rows, kept_ids=kept_ids[used : used + len(rows)])
+        used += len(rows)
     summaries = list(output.run_shards(shards, _write_exact).values())
     write_attributes_manifest(output, documents, SCHEMA.names)
     return summaries

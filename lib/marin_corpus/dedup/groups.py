@@ -9,7 +9,6 @@ from dataclasses import dataclass
 import numpy as np
 
 from marin_corpus.dedup.clusters import Buckets
-from marin_corpus.documents.read import DocumentPart, DocumentSet
 
 
 @dataclass(frozen=True)
@@ -67,12 +66,3 @@ def _gather(buckets: Buckets, candidates: np.ndarray, group_D: np.ndarray, num_g
         chosen = order[ends[number - 1] if number else 0 : ends[number]]
         _, bucket_M = np.unique(buckets.bucket_M[chosen], return_inverse=True)
         yield Group(positions, Buckets(bucket_M, np.searchsorted(positions, buckets.document_M[chosen])))
-
-
-def rows_by_part(documents: DocumentSet, positions: np.ndarray) -> Iterator[tuple[DocumentPart, np.ndarray]]:
-    """For each part, the rows within it of some ascending positions in the whole set."""
-    begin = 0
-    for part in documents.parts:
-        low, high = np.searchsorted(positions, [begin, begin + part.num_documents])
-        yield part, positions[low:high] - begin
-        begin += part.num_documents

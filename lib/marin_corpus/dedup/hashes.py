@@ -15,10 +15,10 @@ from typing import Any, Literal
 import numpy as np
 import xxhash
 
-from marin_corpus.documents.read import DocumentPart, DocumentSet, read_batches
-from marin_corpus.errors import BadConfig, CorruptData, Mismatch
-from marin_corpus.files import Location, open_binary
-from marin_corpus.manifest import encode_manifest, read_manifest
+from marin_corpus.documents.read import DocumentPart, DocumentSet, check_made_for, read_batches
+from marin_corpus.errors import BadConfig, Mismatch
+from marin_corpus.files import Location, read_whole
+from marin_corpus.manifest import encode_manifest, parts_of, read_manifest
 from marin_corpus.output import Output
 
 MANIFEST = "hashes.json"
@@ -145,13 +145,7 @@ class HashPart:
         return self._read(".ids")
 
     def _read(self, suffix: str) -> np.ndarray:
-        with open_binary(self.url + suffix) as file:
-            data = file.read()
-        if len(data) != self.num_hashes * _HASH_BYTES:
-            raise CorruptData(
-                f"{self.url}{suffix} has {len(data):,} bytes instead of {self.num_hashes * _HASH_BYTES:,}",
-                next="hash the documents again",
-            )
+        data = read_whole(self.url + suffix, self.num_hashes * _HASH_BYTES, next="hash the documents again")
         return np.frombuffer(data, dtype="<u8").reshape(-1, 2)
 
 
@@ -174,17 +168,13 @@ class HashSet:
         return cls(
             url=str(folder),
             config=HashConfig(**{**config, "normal_form": NormalForm(**config["normal_form"])}),
-            parts=tuple(HashPart(url=str(folder / part["name"]), **part) for part in manifest["parts"]),
+            parts=parts_of(manifest, folder, HashPart),
         )
 
-    def check(self, documents: DocumentSet, *, unit: str) -> None:
+    def check_made_for(self, documents: DocumentSet, *, unit: str) -> None:
         """Raises `Mismatch` unless these are hashes of this unit of exactly these documents."""
         self.check_unit(unit)
-        if [(p.name, p.rows_digest) for p in self.parts] != [(p.name, p.rows_digest) for p in documents.parts]:
-            raise Mismatch(
-                f"the hashes of {self.url} were not made for the documents of {documents.url}",
-                next="hash these documents",
-            )
+        check_made_for(documents, self.parts, what=f"the hashes of {self.url}")
 
     def check_unit(self, unit: str) -> None:
         """Raises `Mismatch` unless these are hashes of this unit."""

@@ -19,14 +19,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from marin_corpus.dedup.clusters import Buckets, share_buckets
-from marin_corpus.dedup.groups import Group, deal, rows_by_part
+from marin_corpus.dedup.groups import Group, deal
 from marin_corpus.dedup.shingles import ShingleConfig, shingle_texts
 from marin_corpus.dedup.signatures import BATCH_ROWS, SignatureSet
 from marin_corpus.dedup.verify import Verified, verify
 from marin_corpus.documents.attributes import AttributeWriter, write_attributes_manifest
-from marin_corpus.documents.read import DocumentPart, DocumentSet
+from marin_corpus.documents.read import DocumentPart, DocumentSet, opened_part, rows_by_part
 from marin_corpus.errors import BadConfig
-from marin_corpus.files import open_parquet
 from marin_corpus.output import Output
 
 SCHEMA = pa.schema(
@@ -210,7 +209,7 @@ def _compare_group(job: _GroupJob, path: Path) -> dict[str, Any]:
 
 def _read_rows(chosen: _Rows) -> Iterator[pa.Table]:
     """Ids and texts of some rows of a part, in order; only row groups that hold such rows are read."""
-    with open_parquet(chosen.part.url) as file:
+    with opened_part(chosen.part) as file:
         begin = 0
         for group in range(file.num_row_groups):
             end = begin + file.metadata.row_group(group).num_rows

@@ -52,7 +52,7 @@ def find_repeated_paragraphs(documents: DocumentSet, hashes: HashSet, output: Ou
     Raises:
         Mismatch: hashes of other documents, or of whole documents.
     """
-    hashes.check(documents, unit="paragraph")
+    hashes.check_made_for(documents, unit="paragraph")
     first_P = first_occurrences(hashes.parts)
     shards, begin = {}, 0
     for part, hashed in zip(documents.parts, hashes.parts, strict=True):

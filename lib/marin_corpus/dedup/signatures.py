@@ -13,10 +13,9 @@ import numpy as np
 
 from marin_corpus.dedup.minhash import MinHashConfig, band_keys, signatures
 from marin_corpus.dedup.shingles import ShingleConfig, shingle_texts
-from marin_corpus.documents.read import DocumentPart, DocumentSet, read_batches
-from marin_corpus.errors import CorruptData, Mismatch
-from marin_corpus.files import Location, open_binary
-from marin_corpus.manifest import encode_manifest, read_manifest
+from marin_corpus.documents.read import DocumentPart, DocumentSet, check_made_for, read_batches
+from marin_corpus.files import Location, read_range
+from marin_corpus.manifest import encode_manifest, parts_of, read_manifest
 from marin_corpus.output import Output
 
 MANIFEST = "signatures.json"
@@ -88,16 +87,12 @@ class SignatureSet:
         return cls(
             url=str(folder),
             config=MinHashConfig(**{**config, "shingles": ShingleConfig(**config["shingles"])}),
-            parts=tuple(SignaturePart(url=str(folder / part["name"]), **part) for part in manifest["parts"]),
+            parts=parts_of(manifest, folder, SignaturePart),
         )
 
     def check_made_for(self, documents: DocumentSet) -> None:
         """Raises `Mismatch` unless these are signatures of exactly these documents."""
-        if [(p.name, p.rows_digest) for p in self.parts] != [(p.name, p.rows_digest) for p in documents.parts]:
-            raise Mismatch(
-                f"the signatures of {self.url} were not made for the documents of {documents.url}",
-                next="make signatures of these documents",
-            )
+        check_made_for(documents, self.parts, what=f"the signatures of {self.url}")
 
     def num_shingles(self) -> np.ndarray:
         """Of each document, int64. Raises `CorruptData`."""
@@ -111,10 +106,7 @@ class SignatureSet:
     def _row(self, row: int) -> np.ndarray:
         rows = [np.zeros(0, dtype="<u8")]
         for part in self.parts:
-            with open_binary(f"{part.url}.bands") as file:
-                file.seek(8 * row * part.num_documents)
-                data = file.read(8 * part.num_documents)
-            if len(data) != 8 * part.num_documents:
-                raise CorruptData(f"{part.url}.bands is too short", next="make the signatures again")
+            size_bytes = 8 * part.num_documents
+            data = read_range(f"{part.url}.bands", row * size_bytes, size_bytes, next="make the signatures again")
             rows.append(np.frombuffer(data, dtype="<u8"))
         return np.concatenate(rows)

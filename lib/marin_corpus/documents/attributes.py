@@ -6,7 +6,6 @@ of rows in the same order, whose footer names the documents it was made for.
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +13,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from marin_corpus.documents.read import DocumentPart, DocumentSet, opened_part, read_batches
-from marin_corpus.errors import CorruptData, Mismatch
+from marin_corpus.documents.read import DocumentPart, DocumentSet, check_made_for, opened_part, read_batches
 from marin_corpus.files import Location
-from marin_corpus.manifest import encode_manifest, read_manifest
+from marin_corpus.manifest import encode_manifest, parts_of, read_manifest
 from marin_corpus.output import Output
 
 MANIFEST = "attributes.json"
@@ -52,20 +50,12 @@ class AttributeSet:
 
         folder = UPath(url)
         manifest = read_manifest(folder, MANIFEST, kind="attributes")
-        parts = tuple(AttributePart(url=str(folder / part["name"]), **part) for part in manifest["parts"])
+        parts = parts_of(manifest, folder, AttributePart)
         return cls(url=str(folder), columns=tuple(manifest["columns"]), parts=parts)
 
     def check_made_for(self, documents: DocumentSet) -> None:
         """Raises `Mismatch` unless these are attributes of exactly these documents."""
-        mine = [(part.name, part.rows_digest) for part in self.parts]
-        theirs = [(part.name, part.rows_digest) for part in documents.parts]
-        if mine != theirs:
-            differing = next((b or a)[0] for a, b in zip_longest(mine, theirs) if a != b)
-            raise Mismatch(
-                f"the attributes of {self.url} were not made for the documents of {documents.url}",
-                why=f"{differing} differs",
-                next="compute the attributes from these documents",
-            )
+        check_made_for(documents, self.parts, what=f"the attributes of {self.url}")
 
 
 Compute = Callable[[pa.RecordBatch, Any], Mapping[str, Any]]
@@ -181,10 +171,5 @@ def write_attributes_manifest(output: Output, documents: DocumentSet, columns: S
 
 def read_attributes(part: AttributePart) -> pa.Table:
     """All attributes of a part. Raises `CorruptData` if the file is not the one its manifest describes."""
-    with opened_part(part.url) as file:
-        recorded = (file.metadata.metadata or {}).get(b"rows_digest", b"").decode()
-        if recorded != part.rows_digest or file.metadata.num_rows != part.num_documents:
-            raise CorruptData(
-                f"{part.url} does not hold the attributes that its manifest names", next="compute them again"
-            )
+    with opened_part(part) as file:
         return file.read()

@@ -4,15 +4,18 @@ from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import zip_longest
+from typing import Protocol
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from marin_corpus.documents.schema import SCHEMA
 from marin_corpus.documents.write import MANIFEST
-from marin_corpus.errors import CorruptData
+from marin_corpus.errors import CorruptData, Mismatch
 from marin_corpus.files import Location, open_parquet
-from marin_corpus.manifest import read_manifest
+from marin_corpus.manifest import parts_of, read_manifest
 
 _BATCH_ROWS = 4096
 
@@ -44,11 +47,8 @@ class DocumentSet:
         from upath import UPath
 
         folder = UPath(url)
-        parts = tuple(
-            DocumentPart(url=str(folder / part["name"]), **part)
-            for part in read_manifest(folder, MANIFEST, kind="documents")["parts"]
-        )
-        return cls(url=str(folder), parts=parts)
+        manifest = read_manifest(folder, MANIFEST, kind="documents")
+        return cls(url=str(folder), parts=parts_of(manifest, folder, DocumentPart))
 
     @property
     def num_documents(self) -> int:
@@ -68,32 +68,72 @@ class DocumentSet:
         return dict(sorted(counts.items()))
 
 
+class MadeFromPart(Protocol):
+    """What was made from one part of documents, as a manifest says it."""
+
+    @property
+    def name(self) -> str: ...
+    @property
+    def rows_digest(self) -> str: ...
+
+
+def check_made_for(documents: DocumentSet, parts: Sequence[MadeFromPart], *, what: str) -> None:
+    """Raises `Mismatch` unless `parts` were made from exactly these documents; `what` says of what they are parts."""
+    mine = [(part.name, part.rows_digest) for part in parts]
+    theirs = [(part.name, part.rows_digest) for part in documents.parts]
+    if mine != theirs:
+        differing = next((b or a)[0] for a, b in zip_longest(mine, theirs) if a != b)
+        raise Mismatch(
+            f"{what} were not made for the documents of {documents.url}",
+            why=f"{differing} differs",
+            next="make them from these documents",
+        )
+
+
+class PartFile(Protocol):
+    """A parquet file of ours, as its manifest describes it."""
+
+    @property
+    def url(self) -> str: ...
+    @property
+    def num_documents(self) -> int: ...
+    @property
+    def rows_digest(self) -> str: ...
+
+
 @contextmanager
-def opened_part(url: str) -> Iterator[pq.ParquetFile]:
-    """A parquet file of ours. Raises CorruptData if it is missing or damaged, on opening and within the block."""
+def opened_part(part: PartFile) -> Iterator[pq.ParquetFile]:
+    """The file of a part of documents or of their attributes.
+
+    Raises:
+        CorruptData: it is missing, damaged (found on opening or within the block) or not the one that was described.
+    """
     try:
-        with open_parquet(url) as file:
+        with open_parquet(part.url) as file:
+            recorded = (file.metadata.metadata or {}).get(b"rows_digest", b"").decode()
+            if (recorded, file.metadata.num_rows) != (part.rows_digest, part.num_documents):
+                raise CorruptData(
+                    f"{part.url} is not the file that its manifest describes",
+                    why=f"{file.metadata.num_rows} rows instead of {part.num_documents}, or others",
+                    next="make the data again",
+                )
             yield file
     except (FileNotFoundError, pa.ArrowInvalid) as error:
-        raise CorruptData(f"{url} is missing or damaged", why=str(error), next="make the data again") from error
+        raise CorruptData(f"{part.url} is missing or damaged", why=str(error), next="make the data again") from error
 
 
 def read_batches(part: DocumentPart, columns: Sequence[str] = tuple(SCHEMA.names)) -> Iterator[pa.RecordBatch]:
-    """The rows of a part in order, a row group (about 16 MB of text) in memory at a time.
-
-    Raises:
-        CorruptData: the file is not the one the manifest describes.
-    """
-    with opened_part(part.url) as file:
-        recorded = (file.schema_arrow.metadata or {}).get(b"rows_digest") or (file.metadata.metadata or {}).get(
-            b"rows_digest"
-        )
-        if recorded is None or recorded.decode() != part.rows_digest or file.metadata.num_rows != part.num_documents:
-            raise CorruptData(
-                f"{part.url} does not hold the documents that its manifest names",
-                why=f"{file.metadata.num_rows} rows instead of {part.num_documents}, or others",
-                next="make the documents again",
-            )
+    """The rows of a part in order, a row group (about 16 MB of text) in memory at a time. Raises `CorruptData`."""
+    with opened_part(part) as file:
         for group in range(file.num_row_groups):
             table = file.read_row_group(group, columns=list(columns))
             yield from table.to_batches(max_chunksize=_BATCH_ROWS)
+
+
+def rows_by_part(documents: DocumentSet, positions: np.ndarray) -> Iterator[tuple[DocumentPart, np.ndarray]]:
+    """For each part, the rows within it of some ascending positions in the whole set."""
+    begin = 0
+    for part in documents.parts:
+        low, high = np.searchsorted(positions, [begin, begin + part.num_documents])
+        yield part, positions[low:high] - begin
+        begin += part.num_documents

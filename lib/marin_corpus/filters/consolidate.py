@@ -11,11 +11,10 @@ import polars as pl
 import pyarrow as pa
 
 from marin_corpus.documents.attributes import SPANS, AttributePart, AttributeSet, read_attributes
-from marin_corpus.documents.read import DocumentPart, DocumentSet, read_batches
+from marin_corpus.documents.read import DocumentPart, DocumentSet, opened_part, read_batches
 from marin_corpus.documents.schema import SCHEMA, encode_meta
 from marin_corpus.documents.write import DocumentWriter, write_documents_manifest
 from marin_corpus.errors import BadConfig, BadInput
-from marin_corpus.files import open_parquet
 from marin_corpus.filters.edits import apply_spans, checked_spans, merge_spans
 from marin_corpus.filters.expressions import columns_of, compile_expression
 from marin_corpus.filters.rules import DropRules
@@ -145,7 +144,7 @@ def _check_types(job: _Job) -> None:
     for field in SCHEMA:
         schema[field.name] = pl.String()
     for prefix, part in job.attributes:
-        with open_parquet(part.url) as file:
+        with opened_part(part) as file:
             for field in file.schema_arrow:
                 schema[prefix + field.name] = pl.from_arrow(pa.array([], field.type)).dtype  # type: ignore[union-attr]
                 if prefix + field.name in job.edits and field.type != SPANS:

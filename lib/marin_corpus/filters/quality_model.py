@@ -12,8 +12,8 @@ from typing import Any
 import numpy as np
 import xxhash
 
-from marin_corpus.errors import BadConfig, CorruptData
-from marin_corpus.files import Location, open_binary
+from marin_corpus.errors import BadConfig
+from marin_corpus.files import Location, read_whole
 from marin_corpus.filters.quality_features import SparseRows
 from marin_corpus.manifest import encode_manifest, read_manifest
 from marin_corpus.output import Output
@@ -241,18 +241,10 @@ def load_model(url: Location) -> LinearModel:
     from upath import UPath
 
     facts = read_model_facts(url)
-    path = UPath(url) / WEIGHTS
-    try:
-        with open_binary(str(path)) as file:
-            data = file.read()
-    except FileNotFoundError as error:
-        raise CorruptData(f"{path} is missing", next="train the classifier again") from error
-    if len(data) != 4 * facts["num_buckets"]:
-        raise CorruptData(
-            f"{path} has {len(data)} bytes instead of {4 * facts['num_buckets']}",
-            why=f"{MANIFEST} names {facts['num_buckets']} buckets of 4 bytes",
-            next="train the classifier again",
-        )
-    if xxhash.xxh3_128_hexdigest(data) != facts["weights_xxh3_128"]:
-        raise CorruptData(f"{path} was changed: its digest is another", next="train the classifier again")
+    data = read_whole(
+        str(UPath(url) / WEIGHTS),
+        4 * facts["num_buckets"],
+        facts["weights_xxh3_128"],
+        next="train the classifier again",
+    )
     return LinearModel(weights_B=np.frombuffer(data, dtype="<f4").astype(np.float32), bias=float(facts["bias"]))

@@ -111,12 +111,15 @@ def test_hashes_of_other_documents_units_and_forms_are_refused(tmp_path):
     assert not (tmp_path / "found").exists()
 
 
-def test_a_short_file_is_named(tmp_path):
+def test_a_short_or_missing_file_is_named(tmp_path):
     documents = write_documents(tmp_path / "documents", TEXTS)
     hashes = hashed(tmp_path / "hashes", documents)
     file = tmp_path / "hashes" / "part-00000.parquet.hashes"
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(CorruptData, match=r"part-00000\.parquet\.hashes has 143 bytes instead of 144"):
+    with pytest.raises(CorruptData, match=r"part-00000\.parquet\.hashes has 143 bytes\n.*says 144"):
+        find_exact_duplicates(documents, hashes, LocalOutput(tmp_path / "found"))
+    file.unlink()
+    with pytest.raises(CorruptData, match=r"part-00000\.parquet\.hashes is missing"):
         find_exact_duplicates(documents, hashes, LocalOutput(tmp_path / "found"))
 
 

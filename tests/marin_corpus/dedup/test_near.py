@@ -172,9 +172,25 @@ def test_signatures_of_other_documents_are_refused(tmp_path):
         find_near_duplicates(other, signatures, NearDuplicateConfig(), LocalOutput(tmp_path / "found"))
     file = tmp_path / "signatures" / "part-00000.parquet.bands"
     file.write_bytes(file.read_bytes()[:-1])
-    with pytest.raises(CorruptData, match="too short"):
+    with pytest.raises(CorruptData, match=r"part-00000\.parquet\.bands ends before byte"):
+        find_near_duplicates(documents, signatures, NearDuplicateConfig(), LocalOutput(tmp_path / "found"))
+    file.unlink()
+    with pytest.raises(CorruptData, match=r"part-00000\.parquet\.bands is missing"):
         find_near_duplicates(documents, signatures, NearDuplicateConfig(), LocalOutput(tmp_path / "found"))
     assert not (tmp_path / "found").exists()
+
+
+def test_documents_that_are_gone_are_named(tmp_path):
+    documents = write_documents(tmp_path / "documents", planted())
+    write_signatures(documents, MinHashConfig(), LocalOutput(tmp_path / "signatures"))
+    (tmp_path / "documents" / "part-00000.parquet").unlink()
+    with pytest.raises(CorruptData, match=r"part-00000\.parquet is missing"):
+        find_near_duplicates(
+            documents,
+            SignatureSet.open(tmp_path / "signatures"),
+            NearDuplicateConfig(),
+            LocalOutput(tmp_path / "found"),
+        )
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_file_of_other_attributes_is_refused(tmp_path: Path) -> None:
         map_attributes(made, measure, 3, schema=SCHEMA, output=LocalOutput(tmp_path / name))
     first = AttributeSet.open(tmp_path / "a").parts[0]
     shutil.copy(tmp_path / "b" / first.name, tmp_path / "a" / first.name)
-    with pytest.raises(CorruptData, match="does not hold the attributes"):
+    with pytest.raises(CorruptData, match="is not the file that its manifest describes"):
         read_attributes(first)
 
 

@@ -33,7 +33,7 @@ def test_columns_can_be_chosen(tmp_path: Path) -> None:
 def test_a_part_of_other_documents_is_refused(tmp_path: Path) -> None:
     first, second = make(tmp_path / "a", ["one", "two", "three"]), make(tmp_path / "b", ["one", "too", "three"])
     shutil.copy(second / "part-00000-000.parquet", first / "part-00000-000.parquet")
-    with pytest.raises(CorruptData, match=r"part-00000-000\.parquet does not hold the documents"):
+    with pytest.raises(CorruptData, match=r"part-00000-000\.parquet is not the file that its manifest describes"):
         read_all(first)
 
 
@@ -42,7 +42,7 @@ def test_parts_that_changed_places_are_refused(tmp_path: Path) -> None:
     (folder / "part-00000-000.parquet").rename(folder / "x")
     (folder / "part-00000-001.parquet").rename(folder / "part-00000-000.parquet")
     (folder / "x").rename(folder / "part-00000-001.parquet")
-    with pytest.raises(CorruptData, match="does not hold"):
+    with pytest.raises(CorruptData, match="is not the file that its manifest describes"):
         read_all(folder)
 
 
@@ -75,6 +75,8 @@ def test_a_folder_that_holds_no_documents(tmp_path: Path) -> None:
         ("{", CorruptData, "is not JSON"),
         ("[]", Mismatch, "no manifest of documents"),
         ('{"kind": "attributes", "format": 1, "parts": []}', Mismatch, "no manifest of documents"),
+        ('{"kind": "documents", "format": 1}', CorruptData, "not as this library writes it"),
+        ('{"kind": "documents", "format": 1, "parts": [{"name": "a"}]}', CorruptData, "not as this library writes it"),
         ('{"kind": "documents", "format": 2, "parts": []}', Mismatch, "format 2; this version reads format 1"),
     ],
 )
