@@ -16,7 +16,7 @@ from marin_pipe.steps.tokenizers import TokenizerFiles, tokenizer_from_files
 if TYPE_CHECKING:
     from upath import UPath
 
-_TOKEN_VARIABLE = "HF_TOKEN"
+_TOKEN_VARIABLE = "HF_TOKEN"  # noqa: S105  its name, not its value
 
 
 class DownloadedFile(Artifact):

@@ -23,6 +23,10 @@ _MAX_NAME_BYTES = 255
 _MAX_PATH_BYTES = 4000
 _FREE_BYTES = 64 << 20
 """Small archives may be of any ratio: text of few words shrinks a thousandfold, and does no harm."""
+_HEADER_BYTES = 4 << 20
+"""What a tar may hold between two members: headers and long names, which `tarfile` reads into memory whole."""
+_ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
+"""Of the others `zipfile` decompresses a piece at once, however much comes out."""
 _COMPRESSIONS = {".gz": "gzip", ".tgz": "gzip", ".bz2": "bz2", ".tbz2": "bz2", ".zst": "zstd", ".tzst": "zstd"}
 _XZ = (".xz", ".txz")
 
@@ -191,12 +195,31 @@ def _members(archive: Path) -> Iterator[Iterator[_Member]]:
         with zipfile.ZipFile(archive) as packed:
             yield _zip_members(archive, packed)
     elif is_tar and (last == ".tar" or last in _COMPRESSIONS or last in _XZ):
-        with _decompressed(archive, last) as stream, tarfile.open(fileobj=stream, mode="r|") as packed_tar:
-            yield _tar_members(archive, packed_tar)
+        with _decompressed(archive, last) as stream:
+            bounded = _Bounded(archive, stream)
+            with tarfile.open(fileobj=cast("IO[bytes]", bounded), mode="r|") as packed_tar:
+                yield _tar_members(archive, packed_tar, bounded)
     else:
         raise BadInput(
             f"{name} is no archive by its name", next="known are .zip, .tar and .tar with .gz, .bz2, .xz, .zst"
         )
+
+
+class _Bounded:
+    """A stream that refuses to read more than `left` bytes; None for no bound."""
+
+    def __init__(self, archive: Path, stream: IO[bytes]) -> None:
+        self._archive = archive
+        self._stream = stream
+        self.left: int | None = _HEADER_BYTES
+
+    def read(self, size: int) -> bytes:
+        data = self._stream.read(size)
+        if self.left is not None:
+            self.left -= len(data)
+            if self.left < 0:
+                raise _refused(self._archive, f"it holds headers of more than {_HEADER_BYTES} bytes")
+        return data
 
 
 @contextmanager
@@ -231,6 +254,8 @@ def _zip_members(archive: Path, packed: zipfile.ZipFile) -> Iterator[_Member]:
             raise _refused(archive, f"its member {info.filename!r} is a link or a device")
         if info.flag_bits & 1:
             raise _refused(archive, f"its member {info.filename!r} is encrypted")
+        if info.compress_type not in _ZIP_METHODS:
+            raise _refused(archive, f"its member {info.filename!r} is packed by method {info.compress_type}")
         if info.is_dir():
             yield _Member(info.filename, True, None)
             continue
@@ -238,7 +263,7 @@ def _zip_members(archive: Path, packed: zipfile.ZipFile) -> Iterator[_Member]:
             yield _Member(info.filename, False, content)
 
 
-def _tar_members(archive: Path, packed: tarfile.TarFile) -> Iterator[_Member]:
+def _tar_members(archive: Path, packed: tarfile.TarFile, stream: _Bounded) -> Iterator[_Member]:
     for info in packed:
         if info.isdir():
             yield _Member(info.name, True, None)
@@ -246,6 +271,8 @@ def _tar_members(archive: Path, packed: tarfile.TarFile) -> Iterator[_Member]:
             content = packed.extractfile(info)
             assert content is not None, "a regular file has content"
             with content:
+                stream.left = None
                 yield _Member(info.name, False, content)
+            stream.left = _HEADER_BYTES
         else:
             raise _refused(archive, f"its member {info.name!r} is a link or a device")

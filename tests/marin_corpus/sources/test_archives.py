@@ -128,6 +128,25 @@ def test_a_link_in_a_zip_is_refused(tmp_path: Path) -> None:
         unpack(tmp_path / "archive.zip", tmp_path / "out")
 
 
+@pytest.mark.parametrize("before", [[], [(tarfile.TarInfo("good"), b"content" * 1_000_000)]], ids=["first", "later"])
+def test_a_header_without_end_is_refused(tmp_path: Path, before: list[tuple[tarfile.TarInfo, bytes]]) -> None:
+    """Python's reader would take it into memory whole."""
+    info = tarfile.TarInfo("small")
+    info.pax_headers = {"comment": "x" * 50_000_000}
+    (tmp_path / "archive.tar.gz").write_bytes(tar_bytes([*before, (info, b"")], "w:gz"))
+    with pytest.raises(BadInput, match="holds headers of more than"):
+        unpack(tmp_path / "archive.tar.gz", tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("method", [zipfile.ZIP_BZIP2, zipfile.ZIP_LZMA])
+def test_zip_methods_that_expand_without_bounds_are_refused(tmp_path: Path, method: int) -> None:
+    with zipfile.ZipFile(tmp_path / "archive.zip", "w", method) as archive:
+        archive.writestr("zeros", b"\0" * 10_000)
+    with pytest.raises(BadInput, match="packed by method"):
+        unpack(tmp_path / "archive.zip", tmp_path / "out")
+
+
 def test_an_encrypted_zip_is_refused(tmp_path: Path) -> None:
     path = make(tmp_path, "zip", {"secret": b"content"})
     content = bytearray(path.read_bytes())

@@ -117,7 +117,7 @@ def test_a_server_cannot_send_us_to_files_of_ours(
     server: FileServer, tmp_path: Path, pauses: list[float], target: str
 ) -> None:
     server.faults = [status(302, Location=target)]
-    with pytest.raises((BadConfig, BadInput), match="no http or https address|is not allowed"):
+    with pytest.raises((BadConfig, BadInput), match=r"no http or https address|is not allowed"):
         fetch(server, tmp_path / "part", pauses)
     assert list(tmp_path.iterdir()) == []
 
