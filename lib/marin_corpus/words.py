@@ -7,7 +7,7 @@ no spaces give one word for each run of letters; combining marks that NFKC leave
 
 import re
 import unicodedata
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -17,6 +17,8 @@ _WORD = re.compile(r"[^\W_]+")
 _SPACE = re.compile(r"\s")
 _CACHED_WORDS = 1 << 20
 _SEGMENT_CHARACTERS = 1 << 20
+_CHUNK_CHARACTERS = 1 << 20
+"""Text whose words are in memory at a time: a few arrays of 3 MB, which a core's cache nearly holds."""
 
 # ASCII in one pass of `bytes.translate`: letters to lower case, all that is no letter or digit to a space.
 _ASCII_TABLE = bytes(ord(chr(c).lower()) if chr(c).isalnum() and c < 128 else 32 for c in range(256))
@@ -38,6 +40,16 @@ def segments(text: str) -> Iterator[tuple[int, int]]:
         end = found.start() if found else len(text)
         yield begin, end
         begin = end
+
+
+def chunks(texts: Sequence[str]) -> Iterator[Sequence[str]]:
+    """Runs of texts of about a million characters together, or one longer text: to be hashed at a time."""
+    begin, size = 0, 0
+    for end, text in enumerate(texts, 1):
+        size += len(text)
+        if size >= _CHUNK_CHARACTERS or end == len(texts):
+            yield texts[begin:end]
+            begin, size = end, 0
 
 
 def split_words(text: str) -> list[bytes]:
@@ -108,13 +120,3 @@ def hash_words(texts: Iterable[str]) -> tuple[np.ndarray, np.ndarray]:
     different = [_hashes[word] for word in encoded.dictionary.to_pylist()]
     words_W: np.ndarray = np.array(different, dtype=np.uint64)[encoded.indices.to_numpy()]
     return words_W, ends_T
-
-
-def mix(values: np.ndarray) -> np.ndarray:
-    """Spread the bits of uint64 values evenly: the finaliser of splitmix64 (Steele, Lea and Flood, 2014)."""
-    mixed: np.ndarray = values ^ (values >> np.uint64(30))
-    mixed *= np.uint64(0xBF58476D1CE4E5B9)
-    mixed ^= mixed >> np.uint64(27)
-    mixed *= np.uint64(0x94D049BB133111EB)
-    mixed ^= mixed >> np.uint64(31)
-    return mixed

@@ -21,7 +21,7 @@ from marin_corpus.documents.attributes import AttributeWriter, write_attributes_
 from marin_corpus.documents.read import DocumentPart, DocumentSet, read_batches
 from marin_corpus.errors import BadConfig
 from marin_corpus.output import Output
-from marin_corpus.words import hash_words, split_words
+from marin_corpus.words import chunks, hash_words, split_words
 
 SCHEMA = pa.schema(
     [
@@ -31,8 +31,6 @@ SCHEMA = pa.schema(
         ("contamination_set", pa.string()),
     ]
 )
-_CHUNK_CHARACTERS = 1 << 20
-"""Text that is looked through at a time, or one document: a few arrays of 2 MB."""
 _OVERLAP_DIGITS = 9
 
 
@@ -191,12 +189,8 @@ def _scan_part(job: _Job, path: Path) -> dict[str, Any]:
 
 def scan(texts: Sequence[str], index: EvaluationIndex, threshold: float) -> Iterator[list[Match]]:
     """For each text: all items that contaminate it, or else the one that overlaps most, or none."""
-    begin, size = 0, 0
-    for end, text in enumerate(texts, 1):
-        size += len(text)
-        if size >= _CHUNK_CHARACTERS or end == len(texts):
-            yield from _scan_chunk(texts[begin:end], index, threshold)
-            begin, size = end, 0
+    for chunk in chunks(texts):
+        yield from _scan_chunk(chunk, index, threshold)
 
 
 def _scan_chunk(texts: Sequence[str], index: EvaluationIndex, threshold: float) -> Iterator[list[Match]]:

@@ -36,14 +36,15 @@ from marin_corpus.documents.read import DocumentSet, read_batches
 from marin_corpus.errors import BadConfig, BadInput
 from marin_corpus.files import read_whole
 from marin_corpus.manifest import encode_manifest, read_manifest
+from marin_corpus.mixing import GOLDEN, mix
 from marin_corpus.output import Output
-from marin_corpus.words import hash_words, mix, split_words
+from marin_corpus.words import hash_words, split_words
 
 MANIFEST = "index.json"
 KIND = "contamination index"
 _MAX_ITEMS_OF_NGRAM = 1000
-_BASE = np.uint64(0x9E3779B97F4A7C15)
-_INVERSE = np.uint64(pow(0x9E3779B97F4A7C15, -1, 1 << 64))
+_BASE = np.uint64(GOLDEN)
+_INVERSE = np.uint64(pow(GOLDEN, -1, 1 << 64))
 _COUNTS = ("num_items", "num_searched", "num_repeated", "num_too_short", "num_boilerplate")
 _ARRAYS = {"ngrams.u64": "<u8", "starts.i64": "<i8", "items.u32": "<u4"}
 

@@ -12,11 +12,11 @@ import numpy as np
 
 from marin_corpus.dedup.shingles import ShingleConfig, Shingles
 from marin_corpus.errors import BadConfig
-from marin_corpus.words import mix
+from marin_corpus.mixing import GOLDEN, mix
 
 _CHUNK_SHINGLES = 32_768
 """So many shingles are permuted at a time that they and their images stay in the cache: 32k is 256 KB each."""
-_GOLDEN = np.uint64(0x9E3779B97F4A7C15)
+_GOLDEN = np.uint64(GOLDEN)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,10 +43,6 @@ class MinHashConfig:
     def rows_per_band(self) -> int:
         """Permutations that must all agree."""
         return self.num_permutations // self.num_bands
-
-    def collision_probability(self, similarity: float) -> float:
-        """That two documents of this Jaccard similarity become candidates."""
-        return float(1 - (1 - similarity**self.rows_per_band) ** self.num_bands)
 
 
 def signatures(shingles: Shingles, config: MinHashConfig) -> np.ndarray:

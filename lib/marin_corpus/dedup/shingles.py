@@ -10,9 +10,10 @@ from typing import Literal
 import numpy as np
 
 from marin_corpus.errors import BadConfig
-from marin_corpus.words import hash_words, mix
+from marin_corpus.mixing import GOLDEN, mix
+from marin_corpus.words import hash_words
 
-_BASE = np.uint64(0x9E3779B97F4A7C15)
+_BASE = np.uint64(GOLDEN)
 
 
 @dataclass(frozen=True, kw_only=True)

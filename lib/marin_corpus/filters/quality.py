@@ -25,8 +25,8 @@ from marin_corpus.filters.quality_model import (
     roc_auc,
     save_model,
 )
+from marin_corpus.mixing import mix
 from marin_corpus.output import Output
-from marin_corpus.words import mix
 
 SCHEMA = pa.schema([("quality", pa.float64())])
 

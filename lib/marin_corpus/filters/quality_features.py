@@ -10,10 +10,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from marin_corpus.words import hash_words, mix
+from marin_corpus.mixing import mix
+from marin_corpus.words import chunks, hash_words
 
-_CHUNK_CHARACTERS = 1 << 20
-"""Text whose n-grams are in memory at a time: a few arrays of 3 MB, which a core's cache nearly holds."""
 _CHUNK_ENTRIES = 1 << 20
 
 
@@ -70,12 +69,7 @@ def hashed_ngrams(texts: Sequence[str], num_buckets: int) -> SparseRows:
     A value is the number of times the n-grams of a bucket occur, divided by the vector's length. A text without words
     has no entries.
     """
-    rows, begin, size = [], 0, 0
-    for end, text in enumerate(texts, 1):
-        size += len(text)
-        if size >= _CHUNK_CHARACTERS or end == len(texts):
-            rows.append(_chunk_rows(texts[begin:end], num_buckets))
-            begin, size = end, 0
+    rows = [_chunk_rows(chunk, num_buckets) for chunk in chunks(texts)]
     return concatenate_rows(rows) if rows else _chunk_rows((), num_buckets)
 
 

@@ -14,6 +14,8 @@ import numpy as np
 import xxhash
 from numpy.typing import NDArray
 
+from marin_corpus.mixing import GOLDEN, mix
+
 Integers = NDArray[np.int64]
 Keys = NDArray[np.uint64]
 
@@ -23,12 +25,11 @@ _ROUNDS = 8
 # Sizes stay where a float64 square root, rounded up, is never too small by one, and sums cannot overflow.
 MAX_SIZE = 1 << 52
 
-_GOLDEN = 0x9E3779B97F4A7C15
 _MIX_1 = np.uint64(0xBF58476D1CE4E5B9)
 _MIX_2 = np.uint64(0x94D049BB133111EB)
-_ONE, _S27, _S30, _S31, _S32 = (np.uint64(n) for n in (1, 27, 30, 31, 32))
-_ROUND_OFFSETS = [np.uint64((r + 1) * _GOLDEN % (1 << 64)) for r in range(_ROUNDS)]
-_STEP = np.uint64(_GOLDEN)
+_ONE, _S32 = np.uint64(1), np.uint64(32)
+_ROUND_OFFSETS = [np.uint64((r + 1) * GOLDEN % (1 << 64)) for r in range(_ROUNDS)]
+_STEP = np.uint64(GOLDEN)
 
 
 def key_of(*parts: str | int) -> int:
@@ -38,10 +39,7 @@ def key_of(*parts: str | int) -> int:
 
 def subkeys(keys: Keys, numbers: Integers) -> Keys:
     """Independent keys numbered below others (an epoch of a component, a block of a stage); splitmix64."""
-    z: Keys = keys + (numbers.astype(np.uint64) + _ONE) * _STEP
-    z = (z ^ (z >> _S30)) * _MIX_1
-    z = (z ^ (z >> _S27)) * _MIX_2
-    return z ^ (z >> _S31)
+    return mix(keys + (numbers.astype(np.uint64) + _ONE) * _STEP)
 
 
 def permute(indices: Integers, sizes: Integers, keys: Keys) -> Integers:

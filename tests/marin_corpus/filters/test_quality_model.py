@@ -9,6 +9,7 @@ import pytest
 import xxhash
 from hypothesis import given
 from hypothesis import strategies as st
+from marin_corpus import words
 from marin_corpus.errors import BadConfig, CorruptData, Mismatch
 from marin_corpus.filters import quality_features
 from marin_corpus.filters.quality_features import SparseRows, hashed_ngrams
@@ -82,7 +83,7 @@ def test_pieces_in_which_features_are_made_do_not_show(monkeypatch: pytest.Monke
     x_DB, labels = dense(whole, BUCKETS), np.arange(50) % 2 == 0
     theta, config = np.random.default_rng(0).normal(size=BUCKETS + 1), LinearConfig(num_buckets=BUCKETS)
     value, gradient = Objective(whole, labels, config)(theta)
-    monkeypatch.setattr(quality_features, "_CHUNK_CHARACTERS", 40)
+    monkeypatch.setattr(words, "_CHUNK_CHARACTERS", 40)
     monkeypatch.setattr(quality_features, "_CHUNK_ENTRIES", 7)
     assert np.array_equal(dense(hashed_ngrams(texts, BUCKETS), BUCKETS), x_DB)
     again, gradient_again = Objective(whole, labels, config)(theta)
@@ -94,7 +95,7 @@ def test_many_documents_at_once_have_the_features_of_each(monkeypatch: pytest.Mo
     """Keys of documents and buckets need 64 bits together, of one document 32."""
     texts = [f"one {i} two {i % 3} three" for i in range(100)]
     together = hashed_ngrams(texts, 1 << 26)
-    monkeypatch.setattr(quality_features, "_CHUNK_CHARACTERS", 1)
+    monkeypatch.setattr(words, "_CHUNK_CHARACTERS", 1)
     alone = hashed_ngrams(texts, 1 << 26)
     for field in dataclasses.fields(SparseRows):
         one, other = getattr(together, field.name), getattr(alone, field.name)
@@ -188,7 +189,7 @@ def test_damaged_models_are_refused(tmp_path: Path) -> None:
     weights = tmp_path / "weights.f32"
     whole = weights.read_bytes()
     weights.write_bytes(whole[:-4])
-    with pytest.raises(CorruptData, match="has 4,092 bytes\n.*says 4,096"):
+    with pytest.raises(CorruptData, match=r"has 4,092 bytes\n.*says 4,096"):
         load_model(tmp_path)
     weights.write_bytes(whole[:-1] + b"\1")
     with pytest.raises(CorruptData, match="digest"):
