@@ -179,12 +179,13 @@ def tokenizer_from_hub(repository: str, *, revision: str, token: Secret | None =
     """
     # tokenizer.json, tokenizer_config.json, special_tokens_map.json and chat_template.jinja, but no weights.
     files = _hub_files(repository, revision=revision, files="*t[eo][km]*.j*", kind="model", token=token)
+    assert isinstance(files, InputFiles), "the pattern has wildcards"
     return tokenizer_from_files(files, secrets=() if token is None else (token,))
 
 
 def _hub_files(
     repository: str, *, revision: str, files: str, kind: Literal["dataset", "model"], token: Secret | None
-) -> InputFiles:
+) -> InputFile | InputFiles:
     """The files as they are now. An error of the library is one of the graph: nothing has run yet."""
     from marin_corpus.errors import CorpusError
     from marin_corpus.sources.hub import hub_url
@@ -197,7 +198,8 @@ def _hub_files(
             )
         token.reveal()
     try:
-        return InputFiles(hub_url(repository, revision=revision, files=files, kind=kind)).resolved()
+        url = hub_url(repository, revision=revision, files=files, kind=kind)
+        return (InputFiles(url) if any(mark in files for mark in "*?[") else InputFile(url)).resolved()
     except CorpusError as error:
         raise GraphError(error.what, why=error.why, next=error.next) from error
     except ImportError as error:

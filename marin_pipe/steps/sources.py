@@ -13,7 +13,7 @@ from marin_pipe.steps.documents import documents_artifact
 from marin_pipe.steps.output import StepOutput
 
 if TYPE_CHECKING:
-    from marin_corpus.sources.read import ReadResult
+    from marin_corpus.documents.write import Written
     from marin_corpus.sources.streams import SourceFile
     from upath import UPath
 
@@ -115,5 +115,5 @@ def python_standard_library(version: str, *, include_tests: bool = False, ctx: S
     return _artifact(read_python_standard_library(version, StepOutput(ctx), include_tests=include_tests))
 
 
-def _artifact(result: "ReadResult") -> Documents:
-    return documents_artifact(result.parts, dropped=result.dropped)
+def _artifact(written: "Written") -> Documents:
+    return documents_artifact(written.parts, dropped=written.dropped)

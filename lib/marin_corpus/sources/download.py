@@ -4,11 +4,13 @@ import hashlib
 import http.client
 import os
 import re
+import ssl
 import time
 import urllib.error
 import urllib.request
 from collections.abc import Callable
 from dataclasses import dataclass
+from email.message import Message
 from pathlib import Path
 from typing import IO, Any
 from urllib.parse import urlsplit
@@ -33,11 +35,18 @@ class Download:
     """In a row without a byte of progress."""
     read_timeout_s: float = 60.0
     """Without a byte from the server."""
+    total_timeout_s: float = 24 * 3600.0
+    """For all tries together: a server that sends a byte now and then is not waited for without end."""
 
     def __post_init__(self) -> None:
-        _check_scheme(self.url)
         parts = urlsplit(self.url)
-        if parts.username or parts.password:
+        if not _is_web(self.url):
+            raise BadConfig(f"url={self.url!r} is no http or https address")
+        if not self.url.isascii() or not self.url.isprintable() or " " in self.url:
+            raise BadConfig(
+                f"url={self.url!r} holds characters that no address has", next="write them as %20 and the like"
+            )
+        if parts.username is not None or parts.password is not None:
             raise BadConfig("the URL holds a user name or password, which would be recorded", next="leave them out")
         if not re.fullmatch(r"[0-9a-f]{64}", self.sha256):
             raise BadConfig(
@@ -45,12 +54,17 @@ class Download:
             )
         if self.size_bytes is not None and self.size_bytes < 0:
             raise BadConfig(f"size_bytes={self.size_bytes} must not be negative")
-        if self.max_tries < 1:
-            raise BadConfig(f"max_tries={self.max_tries} must be at least 1")
+        for field in ("max_tries", "read_timeout_s", "total_timeout_s"):
+            if not getattr(self, field) > 0:
+                raise BadConfig(f"{field}={getattr(self, field)} must be above 0")
 
 
 class _Broken(Exception):
-    """A try that may be repeated."""
+    """A try that may be repeated, `wait_s` from now if the server said so."""
+
+    def __init__(self, why: str, wait_s: float = 0.0) -> None:
+        super().__init__(why)
+        self.wait_s = wait_s
 
 
 class _Other(Exception):
@@ -61,33 +75,44 @@ class _Other(Exception):
         self.in_one_piece = in_one_piece
 
 
-def download(wanted: Download, partial: Path, *, pause: Callable[[float], object] = time.sleep) -> int:
+def download(
+    wanted: Download,
+    partial: Path,
+    *,
+    pause: Callable[[float], object] = time.sleep,
+    clock: Callable[[], float] = time.monotonic,
+) -> int:
     """Fetch a file to `partial`, going on behind what is there already; returns its size in bytes.
 
-    Only when this returns is the file whole; move it to its place then. A file left by a killed try is taken up again.
-    If the digest is wrong after that, the file is fetched once more from its beginning: the server's may have changed
-    in between.
+    Only when this returns is the file whole; move it to its place then. A file left by a killed try is taken up again;
+    the file of `validator_path(partial)` beside it says which version of the server's file it is the beginning of. If
+    the digest is wrong after that, the file is fetched once more from its beginning. Certificates are verified; proxies
+    are those of the environment.
 
     Args:
         wanted: what to fetch.
         partial: a local file; its directory exists.
         pause: called with the seconds to wait before another try.
+        clock: seconds since some moment.
 
     Raises:
         BadInput: the server does not have it, has another file, or does not answer.
     """
+    end_s = clock() + wanted.total_timeout_s
     for again in (True, False):
         try:
-            in_one_piece = _fetch(wanted, partial, pause)
+            in_one_piece = _fetch(wanted, partial, pause, lambda: end_s - clock())
             size = partial.stat().st_size
             digest = _sha256(partial)
             if digest == wanted.sha256:
+                validator_path(partial).unlink(missing_ok=True)
                 return size
             why = f"{size} bytes with sha256 {digest} instead of {wanted.sha256}"
         except _Other as error:
             in_one_piece = error.in_one_piece
             why = str(error)
         partial.unlink(missing_ok=True)
+        validator_path(partial).unlink(missing_ok=True)
         if in_one_piece or not again:
             break
     raise BadInput(
@@ -97,50 +122,69 @@ def download(wanted: Download, partial: Path, *, pause: Callable[[float], object
     )
 
 
-def _fetch(wanted: Download, partial: Path, pause: Callable[[float], object]) -> bool:
+def validator_path(partial: Path) -> Path:
+    """Where the server's word for the version of a partial file is kept."""
+    return partial.with_name(partial.name + ".version")
+
+
+def _fetch(wanted: Download, partial: Path, pause: Callable[[float], object], left_s: Callable[[], float]) -> bool:
     """Until the server says that the file is complete; returns whether it came in one piece."""
     failures = 0
     while True:
         before = partial.stat().st_size if partial.exists() else 0
         try:
-            return _try(wanted, partial, before)
+            return _try(wanted, partial, before, left_s)
         except (_Broken, urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
+            reason = error.reason if isinstance(error, urllib.error.URLError) else error
+            if isinstance(reason, ssl.SSLCertVerificationError):
+                raise BadInput(f"{wanted.url} cannot be downloaded", why=f"its certificate: {reason}") from error
             after = partial.stat().st_size if partial.exists() else 0
             failures = 1 if after > before else failures + 1
-            if failures >= wanted.max_tries:
+            wait_s = min(60.0, max(2.0 ** (failures - 1), error.wait_s if isinstance(error, _Broken) else 0.0))
+            out_of_time = left_s() <= wait_s
+            if failures >= wanted.max_tries or out_of_time:
                 raise BadInput(
                     f"{wanted.url} cannot be downloaded",
-                    why=f"{failures} tries in a row failed, the last one with: {error}",
+                    why=(f"total_timeout_s={wanted.total_timeout_s:g} are over; " if out_of_time else "")
+                    + f"{failures} tries in a row failed, the last one with: {reason}",
                     next="check the connection; what was fetched is kept for the next run",
                 ) from error
-            pause(min(60.0, 2.0 ** (failures - 1)))
+            pause(wait_s)
 
 
-def _try(wanted: Download, partial: Path, offset: int) -> bool:
+def _try(wanted: Download, partial: Path, offset: int, left_s: Callable[[], float]) -> bool:
     headers = {"User-Agent": "marin_pipe", "Accept-Encoding": "identity"}
+    version = _version(partial) if offset else None
     if offset:
         headers["Range"] = f"bytes={offset}-"
+    if version is not None:
+        # The server then sends all of a file that has changed, and not its end.
+        headers["If-Range"] = version
     request = urllib.request.Request(wanted.url, headers=headers)  # noqa: S310  the scheme is checked
     try:
-        response = _opener().open(request, timeout=wanted.read_timeout_s)
+        response = _opener().open(request, timeout=max(0.001, min(wanted.read_timeout_s, left_s())))
     except urllib.error.HTTPError as error:
         with error:
             if error.code == 416 and offset:
                 # Nothing lies behind what is there: it is complete, or another file; the digest tells.
                 return False
             if error.code in _TRY_AGAIN:
-                raise _Broken(f"HTTP {error.code} {error.reason}") from error
+                raise _Broken(f"HTTP {error.code} {error.reason}", _retry_after_s(error.headers)) from error
             raise BadInput(
                 f"{wanted.url} cannot be downloaded: HTTP {error.code} {error.reason}", next="check the URL"
             ) from error
     with response:
-        return _receive(wanted, partial, offset, response)
+        return _receive(wanted, partial, offset, response, left_s)
 
 
-def _receive(wanted: Download, partial: Path, offset: int, response: Any) -> bool:
-    length = response.headers.get("Content-Length")
-    total = None if length is None else int(length)
+def _receive(wanted: Download, partial: Path, offset: int, response: Any, left_s: Callable[[], float]) -> bool:
+    length = response.headers.get("Content-Length", "")
+    total = int(length) if length.isascii() and length.isdigit() else None
+    version = _validator(response.headers)
     if response.status == 206:
+        begun = _version(partial)
+        if version is not None and begun is not None and version != begun:
+            raise _Other(f"its version is now {version}, it was {begun}", in_one_piece=False)
         told = _RANGE.fullmatch(response.headers.get("Content-Range", ""))
         if told is None or int(told[1]) != offset:
             got = response.headers.get("Content-Range")
@@ -152,12 +196,17 @@ def _receive(wanted: Download, partial: Path, offset: int, response: Any) -> boo
     else:
         # The server knows no ranges, or sends all of it: from the beginning.
         offset = 0
+        partial.unlink(missing_ok=True)
+        if version is None:
+            validator_path(partial).unlink(missing_ok=True)
+        else:
+            validator_path(partial).write_text(version)
     if wanted.size_bytes is not None and total is not None and total != wanted.size_bytes:
         raise _Other(f"it has {total} bytes instead of {wanted.size_bytes}", in_one_piece=not offset)
     with partial.open("r+b" if offset else "wb") as file:
         file.seek(offset)
         file.truncate()
-        received = _copy(response, file, wanted, offset)
+        received = _copy(response, file, wanted, offset, left_s)
         file.flush()
         os.fsync(file.fileno())
     if total is not None and received < total:
@@ -165,9 +214,11 @@ def _receive(wanted: Download, partial: Path, offset: int, response: Any) -> boo
     return not offset
 
 
-def _copy(response: Any, file: IO[bytes], wanted: Download, offset: int) -> int:
+def _copy(response: Any, file: IO[bytes], wanted: Download, offset: int, left_s: Callable[[], float]) -> int:
     position = offset
     while chunk := response.read1(_CHUNK_BYTES):
+        if left_s() <= 0:
+            raise _Broken("the time is over")
         position += len(chunk)
         if wanted.size_bytes is not None and position > wanted.size_bytes:
             raise _Other(f"it has more than {wanted.size_bytes} bytes", in_one_piece=not offset)
@@ -175,22 +226,56 @@ def _copy(response: Any, file: IO[bytes], wanted: Download, offset: int) -> int:
     return position
 
 
+def _validator(headers: Message) -> str | None:
+    """What tells this version of the file from another; a weak ETag does not say that bytes are equal."""
+    etag = headers.get("ETag", "")
+    return etag if etag.startswith('"') else headers.get("Last-Modified")
+
+
+def _version(partial: Path) -> str | None:
+    try:
+        return validator_path(partial).read_text()
+    except FileNotFoundError:
+        return None
+
+
+def _retry_after_s(headers: Message) -> float:
+    value = headers.get("Retry-After", "")
+    return float(value) if value.isascii() and value.isdigit() else 0.0
+
+
 class _Redirects(urllib.request.HTTPRedirectHandler):
     def redirect_request(self, req: Any, fp: Any, code: int, msg: str, headers: Any, newurl: str) -> Any:
-        _check_scheme(newurl)
-        if urlsplit(req.full_url).scheme == "https" and urlsplit(newurl).scheme != "https":
-            raise BadInput(f"{req.full_url} sends on to {newurl}, which is not encrypted")
+        to_http = urlsplit(newurl).scheme == "http"
+        if not _is_web(newurl) or (to_http and urlsplit(req.full_url).scheme == "https"):
+            fp.close()
+            raise BadInput(
+                # Without the query, which may hold a signature.
+                f"{req.full_url.partition('?')[0]} sends on to {newurl.partition('?')[0]}",
+                why="which is not encrypted" if to_http else "which is no http or https address",
+                next="check the address",
+            )
         return super().redirect_request(req, fp, code, msg, headers, newurl)
 
 
 def _opener() -> urllib.request.OpenerDirector:
-    return urllib.request.build_opener(_Redirects())
+    """Without the handlers of file:, ftp: and data: that `build_opener` adds."""
+    opener = urllib.request.OpenerDirector()
+    for handler in (
+        urllib.request.ProxyHandler(),
+        urllib.request.HTTPHandler(),
+        urllib.request.HTTPSHandler(context=ssl.create_default_context()),
+        urllib.request.HTTPDefaultErrorHandler(),
+        urllib.request.HTTPErrorProcessor(),
+        _Redirects(),
+    ):
+        opener.add_handler(handler)
+    return opener
 
 
-def _check_scheme(url: str) -> None:
+def _is_web(url: str) -> bool:
     parts = urlsplit(url)
-    if parts.scheme not in ("http", "https") or not parts.hostname:
-        raise BadConfig(f"{url!r} is no http or https address")
+    return parts.scheme in ("http", "https") and bool(parts.hostname)
 
 
 def _sha256(path: Path) -> str:

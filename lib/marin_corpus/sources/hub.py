@@ -33,13 +33,7 @@ def hub_url(repository: str, *, revision: str, files: str, kind: Literal["datase
 def _check(repository: str, revision: str, kind: str) -> None:
     try:
         from huggingface_hub import HfApi
-        from huggingface_hub.errors import (
-            GatedRepoError,
-            HfHubHTTPError,
-            OfflineModeIsEnabled,
-            RepositoryNotFoundError,
-            RevisionNotFoundError,
-        )
+        from huggingface_hub.errors import GatedRepoError, RepositoryNotFoundError, RevisionNotFoundError
     except ImportError as error:
         raise ImportError("the client of the Hugging Face hub is missing: pip install 'marin-pipe[hf]'") from error
     try:
@@ -56,9 +50,10 @@ def _check(repository: str, revision: str, kind: str) -> None:
         ) from error
     except RevisionNotFoundError as error:
         raise BadInput(f"the {kind} {repository} has no revision {revision}", next="check the commit") from error
-    except (HfHubHTTPError, OfflineModeIsEnabled, OSError) as error:
+    except Exception as error:
+        # Of the connection, of the HTTP library that the client's version uses, of the client itself.
         raise BadInput(
             f"the hub cannot be asked for the {kind} {repository}",
-            why=f"{type(error).__name__}: {str(error).splitlines()[0]}",
+            why=f"{type(error).__name__}: {(str(error).splitlines() or [''])[0]}",
             next="check the connection",
         ) from error

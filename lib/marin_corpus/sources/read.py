@@ -1,11 +1,10 @@
 """Local and remote files as documents."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from marin_corpus.documents.write import DocumentWriter, write_documents_manifest
+from marin_corpus.documents.write import DocumentWriter, Written, write_documents_manifest
 from marin_corpus.errors import BadInput
 from marin_corpus.output import Output
 from marin_corpus.sources.config import ReadConfig
@@ -16,17 +15,7 @@ from marin_corpus.sources.records import Records, open_records
 from marin_corpus.sources.streams import Piece, SourceFile
 
 
-@dataclass(frozen=True, kw_only=True)
-class ReadResult:
-    """What was written."""
-
-    parts: list[dict[str, Any]]
-    """Entries of the manifest."""
-    dropped: dict[str, int]
-    """Records left out, by reason."""
-
-
-def read_documents(files: Sequence[SourceFile], config: ReadConfig, output: Output) -> ReadResult:
+def read_documents(files: Sequence[SourceFile], config: ReadConfig, output: Output) -> Written:
     """Write the documents of files in the order of their names, with `documents.json`.
 
     A line of jsonl, a row of csv and parquet, a whole txt and html file is a document; html stays markup. `meta` says
@@ -39,13 +28,13 @@ def read_documents(files: Sequence[SourceFile], config: ReadConfig, output: Outp
         BadConfig: the configuration asks for fields that the files cannot have.
     """
     summaries = list(output.run_shards(plan_shards(files, config), read_shard).values())
-    parts = [part for summary in summaries for part in summary["parts"]]
+    parts = tuple(part for summary in summaries for part in summary["parts"])
     skipped = merge_problems(summary["skipped"] for summary in summaries)
     _check_result(files, config, parts, skipped, {name for summary in summaries for name in summary["seen"]})
     if skipped["counts"]:
         write_skipped(output, skipped)
     write_documents_manifest(output, parts)
-    return ReadResult(parts=parts, dropped=skipped["counts"])
+    return Written(parts=parts, dropped=skipped["counts"])
 
 
 def _check_result(
