@@ -16,6 +16,7 @@ class FileServer:
         self.ranges: list[str | None] = []
         """The `Range` header of each request."""
         self.knows_ranges = True
+        self.etag: str | None = None
         handler = type("BoundHandler", (Handler,), {"files": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._thread = threading.Thread(target=self._server.serve_forever, kwargs={"poll_interval": 0.01})
@@ -41,7 +42,8 @@ class Handler(BaseHTTPRequestHandler):
         """Bytes from where was asked for to `until`; the headers promise all."""
         content, start = self.files.content, 0
         asked = self.headers.get("Range")
-        if asked and self.files.knows_ranges:
+        changed = self.headers.get("If-Range") not in (None, self.files.etag)
+        if asked and self.files.knows_ranges and not changed:
             start = int(asked.removeprefix("bytes=").rstrip("-"))
             if start >= len(content):
                 self.send_error(416)
@@ -51,6 +53,8 @@ class Handler(BaseHTTPRequestHandler):
         else:
             self.send_response(200)
         self.send_header("Content-Length", str(len(content) - start))
+        if self.files.etag is not None:
+            self.send_header("ETag", self.files.etag)
         self.end_headers()
         self.wfile.write(content[start:until])
 

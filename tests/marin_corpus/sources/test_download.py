@@ -84,6 +84,74 @@ def test_bytes_from_another_place_are_not_joined(server: FileServer, tmp_path: P
     assert server.ranges == ["bytes=10-", None]
 
 
+def test_a_file_of_another_version_is_sent_whole_at_once(
+    server: FileServer, tmp_path: Path, pauses: list[float]
+) -> None:
+    """The server is told which version the beginning is of, also by the process after the one that began."""
+    server.content, server.etag = b"older" * 50_000, '"1"'
+    server.faults = [dropped_after(100_000), *[status(503)] * 2]
+    with pytest.raises(BadInput, match="kept for the next run"):
+        fetch(server, tmp_path / "part", pauses, max_tries=2)
+    server.content, server.etag, server.faults, server.ranges = CONTENT, '"2"', [], []
+    assert fetch(server, tmp_path / "part", pauses) == CONTENT
+    assert server.ranges == ["bytes=100000-"]
+    assert [path.name for path in tmp_path.iterdir()] == ["part"]
+
+
+def test_the_end_of_another_version_is_not_joined(server: FileServer, tmp_path: Path, pauses: list[float]) -> None:
+    def careless(handler: Handler) -> bool:
+        """Sends the range although its version is another one."""
+        del handler.headers["If-Range"]
+        return False
+
+    server.content, server.etag = b"older" * 50_000, '"1"'
+    server.faults = [dropped_after(100_000), careless]
+    server.etag = '"1"'
+
+    def change(seconds: float) -> None:
+        pauses.append(seconds)
+        server.content, server.etag = CONTENT, '"2"'
+
+    wanted = Download(url=server.url, sha256=DIGEST, read_timeout_s=5.0)
+    assert download(wanted, tmp_path / "part", pause=change) == len(CONTENT)
+    assert (tmp_path / "part").read_bytes() == CONTENT
+    assert server.ranges == [None, "bytes=100000-", None]
+
+
+def test_a_weak_etag_is_no_version(server: FileServer, tmp_path: Path, pauses: list[float]) -> None:
+    server.etag = 'W/"1"'
+    server.faults = [dropped_after(100_000)]
+    assert fetch(server, tmp_path / "part", pauses) == CONTENT
+    assert server.ranges == [None, "bytes=100000-"]
+
+
+def test_all_tries_together_end_in_time(server: FileServer, tmp_path: Path) -> None:
+    """A server that sends a little each time makes progress, and would be asked for ever."""
+    now = [0.0]
+
+    def pause(seconds: float) -> None:
+        now[0] += seconds
+
+    server.faults = [dropped_after(1000 * number) for number in range(1, 100)]
+    wanted = Download(url=server.url, sha256=DIGEST, read_timeout_s=5.0, total_timeout_s=10.0)
+    with pytest.raises(BadInput, match="total_timeout_s=10 are over"):
+        download(wanted, tmp_path / "part", pause=pause, clock=lambda: now[0])
+    assert len(server.ranges) == 10
+
+
+def test_a_server_says_how_long_to_wait(server: FileServer, tmp_path: Path, pauses: list[float]) -> None:
+    server.faults = [status(429, **{"Retry-After": "17"}), status(503, **{"Retry-After": "100000"}), status(503)]
+    assert fetch(server, tmp_path / "part", pauses) == CONTENT
+    assert pauses == [17.0, 60.0, 4.0]
+
+
+def test_a_signature_is_not_in_the_error(server: FileServer, tmp_path: Path, pauses: list[float]) -> None:
+    server.faults = [status(302, Location="ftp://127.0.0.1/x?signature=hidden")]
+    with pytest.raises(BadInput, match=r"ftp://127\.0\.0\.1/x") as caught:
+        fetch(server, tmp_path / "part", pauses)
+    assert "hidden" not in str(caught.value)
+
+
 @pytest.mark.parametrize(
     ("options", "message"),
     [({"sha256": "0" * 64}, f"sha256 {DIGEST} instead of 0000"), ({"size_bytes": 5}, "300000 bytes instead of 5")],
@@ -129,6 +197,9 @@ def test_a_server_cannot_send_us_to_files_of_ours(
         ({"url": "http://user:secret@example.org/x"}, "would be recorded"),
         ({"sha256": "ABC"}, "64 lower-case hex digits"),
         ({"size_bytes": -1}, "size_bytes=-1"),
+        ({"url": "http://example.org/a b"}, "characters that no address has"),
+        ({"url": "http://example.org/\u00e9"}, "characters that no address has"),
+        ({"total_timeout_s": 0}, "total_timeout_s=0"),
         ({"max_tries": 0}, "max_tries=0"),
     ],
 )
