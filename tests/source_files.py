@@ -9,9 +9,10 @@ from typing import Any
 import pyarrow.parquet as pq
 import zstandard
 from marin_corpus.documents.read import DocumentSet, read_batches
+from marin_corpus.documents.write import Written
 from marin_corpus.output import LocalOutput
 from marin_corpus.sources.config import ReadConfig
-from marin_corpus.sources.read import ReadResult, read_documents
+from marin_corpus.sources.read import read_documents
 from marin_corpus.sources.streams import find_files
 
 
@@ -26,7 +27,7 @@ def json_lines(records: Sequence[Any]) -> bytes:
     return "".join(json.dumps(record) + "\n" for record in records).encode()
 
 
-def read(folder: Path, out: Path, *, workers: int = 1, **options: Any) -> ReadResult:
+def read(folder: Path, out: Path, *, workers: int = 1, **options: Any) -> Written:
     """Read all files of a folder."""
     config = ReadConfig(**{"source": "test", **options})
     return read_documents(find_files(folder, "**/*"), config, LocalOutput(out, workers=workers))

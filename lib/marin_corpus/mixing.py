@@ -1,4 +1,4 @@
-"""Spreading the bits of 64-bit integers evenly, for hashes and keys. Stored hashes and the training order rest on it."""
+"""Spreading the bits of 64-bit integers evenly. Stored hashes and the training order rest on what this gives."""
 
 import numpy as np
 

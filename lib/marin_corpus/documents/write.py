@@ -2,6 +2,7 @@
 
 from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +23,21 @@ _ROW_BYTES = 256
 """Counted for a row beside its text and meta, so that short texts do not make groups of a million Python objects."""
 
 
+@dataclass(frozen=True, kw_only=True)
+class Written:
+    """What a call that writes documents wrote."""
+
+    parts: tuple[Mapping[str, Any], ...]
+    """The manifest's entries."""
+    dropped: Mapping[str, int]
+    """Number of documents or records for which nothing was written, by reason."""
+
+
 class DocumentWriter:
     """Writes documents to one part, or to several: `<path>-000.parquet`, `<path>-001.parquet`, ...
 
     Use it as a context manager; `summary()` after that is JSON for the manifest. The bytes depend on the documents
-    alone. Nothing was written if no document was added, except an empty first part.
+    alone. Where no document was added, there is one empty part.
     """
 
     def __init__(self, path: Path, *, part_text_bytes: int | None = PART_TEXT_BYTES) -> None:

@@ -13,7 +13,7 @@ import pyarrow as pa
 from marin_corpus.documents.attributes import SPANS, AttributePart, AttributeSet, read_attributes
 from marin_corpus.documents.read import DocumentPart, DocumentSet, opened_part, read_batches
 from marin_corpus.documents.schema import SCHEMA, encode_meta
-from marin_corpus.documents.write import DocumentWriter, write_documents_manifest
+from marin_corpus.documents.write import DocumentWriter, Written, write_documents_manifest
 from marin_corpus.errors import BadConfig, BadInput
 from marin_corpus.filters.edits import apply_spans, checked_spans, merge_spans
 from marin_corpus.filters.expressions import columns_of, compile_expression
@@ -25,16 +25,6 @@ DROPS = "drops.json"
 EMPTY_AFTER_EDITS = "empty after edits"
 _NUM_SAMPLES = 5
 _EXCERPT_CHARACTERS = 200
-
-
-@dataclass(frozen=True, kw_only=True)
-class Consolidated:
-    """What `consolidate` wrote."""
-
-    parts: tuple[Mapping[str, Any], ...]
-    """The manifest's entries."""
-    dropped: dict[str, int]
-    """Number of documents by reason, in the order in which the reasons are tried."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,10 +44,11 @@ def consolidate(
     edits: Sequence[str] = (),
     prefixes: Sequence[str] = (),
     output: Output,
-) -> Consolidated:
+) -> Written:
     """Write the documents that no expression drops, with the edits applied, part by part, and say what was dropped.
 
-    The first reason whose expression holds counts, so drops and kept documents add up to all. Edited texts have ids of
+    The first reason whose expression holds counts, so drops (told in the order of `drop`) and kept documents add up to
+    all. Edited texts have ids of
     their own and `edited_from` in their meta, the id before; an edited text without anything but whitespace is dropped.
     Memory: a batch of documents and the attributes of one part.
 
@@ -104,7 +95,7 @@ def consolidate(
     }
     output.write_file(DROPS, encode_manifest("drops", fields))
     write_documents_manifest(output, parts)
-    return Consolidated(parts=parts, dropped={report["reason"]: report["num_documents"] for report in reports})
+    return Written(parts=parts, dropped={report["reason"]: report["num_documents"] for report in reports})
 
 
 def _check_columns(attributes: Sequence[AttributeSet], prefixes: Sequence[str]) -> list[str]:

@@ -5,9 +5,10 @@ from typing import Literal, get_args
 
 from marin_corpus.documents.read import DocumentSet
 from marin_corpus.documents.schema import Document
+from marin_corpus.documents.write import Written
 from marin_corpus.errors import BadConfig
 from marin_corpus.output import Output
-from marin_corpus.transform.map import NO_TEXT, Drop, Mapped, map_documents
+from marin_corpus.transform.map import NO_TEXT, Drop, map_documents
 from marin_corpus.transform.nesting import is_too_deep
 
 Extractor = Literal["main_content", "all_text"]
@@ -40,7 +41,7 @@ class ExtractConfig:
             )
 
 
-def extract_text(documents: DocumentSet, config: ExtractConfig, *, output: Output) -> Mapped:
+def extract_text(documents: DocumentSet, config: ExtractConfig, *, output: Output) -> Written:
     """Write the text of documents that are HTML pages.
 
     Pages without text are dropped and counted, and so are those that nest elements deeper than `MAX_DEPTH`, which would

@@ -2,7 +2,7 @@
 
 import json
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from traceback import extract_tb
@@ -10,7 +10,7 @@ from typing import Any, TypeAlias
 
 from marin_corpus.documents.read import DocumentPart, DocumentSet, read_batches
 from marin_corpus.documents.schema import Document, encode_meta
-from marin_corpus.documents.write import DocumentWriter, write_documents_manifest
+from marin_corpus.documents.write import DocumentWriter, Written, write_documents_manifest
 from marin_corpus.errors import BadConfig, BadInput
 from marin_corpus.output import Output
 
@@ -32,23 +32,13 @@ MapFunction: TypeAlias = Callable[[Document, Any], Result]
 
 
 @dataclass(frozen=True, kw_only=True)
-class Mapped:
-    """What `map_documents` wrote."""
-
-    parts: tuple[Mapping[str, Any], ...]
-    """The manifest's entries."""
-    dropped: dict[str, int]
-    """Number of documents for which nothing was written, by reason."""
-
-
-@dataclass(frozen=True, kw_only=True)
 class _Job:
     part: DocumentPart
     function: MapFunction
     options: Any
 
 
-def map_documents(documents: DocumentSet, function: MapFunction, options: Any = None, *, output: Output) -> Mapped:
+def map_documents(documents: DocumentSet, function: MapFunction, options: Any = None, *, output: Output) -> Written:
     """Write what `function` makes of each document, part by part and in order, with a manifest.
 
     Memory: a row group of documents, and what the function returns for one of them.
@@ -78,7 +68,7 @@ def map_documents(documents: DocumentSet, function: MapFunction, options: Any = 
     for summary in summaries:
         dropped.update(summary["dropped"])
     write_documents_manifest(output, parts)
-    return Mapped(parts=parts, dropped=dict(sorted(dropped.items())))
+    return Written(parts=parts, dropped=dict(sorted(dropped.items())))
 
 
 def _map_shard(job: _Job, path: Path) -> dict[str, Any]:

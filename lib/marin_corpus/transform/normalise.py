@@ -8,9 +8,10 @@ from typing import Literal, get_args
 
 from marin_corpus.documents.read import DocumentSet
 from marin_corpus.documents.schema import Document
+from marin_corpus.documents.write import Written
 from marin_corpus.errors import BadConfig
 from marin_corpus.output import Output
-from marin_corpus.transform.map import NO_TEXT, Drop, Mapped, map_documents
+from marin_corpus.transform.map import NO_TEXT, Drop, map_documents
 
 UnicodeForm = Literal["NFC", "NFKC", "none"]
 
@@ -47,7 +48,7 @@ class NormaliseConfig:
             raise BadConfig(f"max_blank_lines={self.max_blank_lines} must be at least 0")
 
 
-def normalise(documents: DocumentSet, config: NormaliseConfig, *, output: Output) -> Mapped:
+def normalise(documents: DocumentSet, config: NormaliseConfig, *, output: Output) -> Written:
     """Write the documents with their texts normalised.
 
     Texts of which nothing is left are dropped and counted. So are those with more than a thousand combining marks in a

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from marin_corpus.documents.read import DocumentSet
 from marin_corpus.documents.schema import Document
+from marin_corpus.documents.write import Written
 from marin_corpus.errors import BadConfig
 from marin_corpus.output import Output
-from marin_corpus.transform.map import Mapped, map_documents
+from marin_corpus.transform.map import map_documents
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -21,7 +22,7 @@ class SplitConfig:
             raise BadConfig(f"max_characters={self.max_characters} must be at least 1")
 
 
-def split_documents(documents: DocumentSet, config: SplitConfig, *, output: Output) -> Mapped:
+def split_documents(documents: DocumentSet, config: SplitConfig, *, output: Output) -> Written:
     """Write the documents, those of more than `max_characters` in pieces; see `split_text`.
 
     A piece's meta is that of its document and `piece` (from 0), `num_pieces`, and `split_from`, the document's id.

@@ -8,9 +8,10 @@ from typing import Any
 import pytest
 from marin_corpus.documents.read import DocumentSet, read_batches
 from marin_corpus.documents.schema import Document, document_id
+from marin_corpus.documents.write import Written
 from marin_corpus.errors import BadConfig, BadInput
 from marin_corpus.output import LocalOutput
-from marin_corpus.transform.map import Drop, Mapped, map_documents
+from marin_corpus.transform.map import Drop, map_documents
 from speeches import write_documents
 
 TEXTS = ["keep", "shout", "none", "drop", "twice", "nothing", "keep too"]
@@ -62,7 +63,7 @@ def rows(folder: Path) -> list[tuple[str, str, Any]]:
     ]
 
 
-def mapped(tmp_path: Path, function: Any, options: Any = None, *, num_parts: int = 1) -> Mapped:
+def mapped(tmp_path: Path, function: Any, options: Any = None, *, num_parts: int = 1) -> Written:
     documents = write_documents(tmp_path / "documents", TEXTS, num_parts=num_parts)
     return map_documents(documents, function, options, output=LocalOutput(tmp_path / "out"))
 
