@@ -9,12 +9,15 @@ def _alphabet() -> dict[int, str]:
 
 
 CHARACTER_OF_BYTE = _alphabet()
-_BYTE_OF_CHARACTER = {character: byte for byte, character in CHARACTER_OF_BYTE.items()}
+# Characters to the Latin-1 ones of their bytes, and the Latin-1 ones that are of no byte to one that Latin-1 lacks.
+_TO_LATIN_1 = str.maketrans(
+    {chr(byte): "\uffff" for byte in range(256)} | {c: chr(byte) for byte, c in CHARACTER_OF_BYTE.items()}
+)
 
 
 def token_to_bytes(token: str) -> bytes | None:
     """The bytes that a token of a byte-level vocabulary stands for; None if a character is not of the alphabet."""
     try:
-        return bytes(_BYTE_OF_CHARACTER[character] for character in token)
-    except KeyError:
+        return token.translate(_TO_LATIN_1).encode("latin-1")
+    except UnicodeEncodeError:
         return None

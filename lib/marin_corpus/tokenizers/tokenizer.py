@@ -67,7 +67,7 @@ class Tokenizer:
         self._token_bytes = _token_bytes(content, self._reference)
         self.engine: Literal["tiktoken", "tokenizers"] = "tiktoken"
         """What encodes."""
-        self.engine_reason = "equal ids on the vocabulary and on hard strings"
+        self.engine_reason = "equal ids on hard strings, and merges that make every token"
         """Why this engine."""
         self._encoding: tiktoken.Encoding | None = None
         try:
