@@ -31,7 +31,7 @@ def build(config: Config) -> dict[str, Step]:
     text = normalise(split_documents(raw, max_characters=20_000).on(two)).on(two)
     shortened = map_documents(text, function=shorten, options={"characters": 10_000}).on(two)
     bible = king_james_bible()
-    classifier = train_quality_classifier(shortened, bible)
+    classifier = train_quality_classifier(positive=shortened, negative=bible)
     items = evaluation_items((bible,))
     attributes = (
         heuristics(shortened).on(two),

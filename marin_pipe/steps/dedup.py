@@ -66,7 +66,16 @@ def document_hashes(
     workers: Runtime[int | None] = None,
     ctx: StepContext,
 ) -> TextHashes:
-    """Hash each document, by default as it is; see `find_exact_duplicates`."""
+    """Hash each document, by default as it is; for `exact_duplicates`.
+
+    Args:
+        documents: what to hash.
+        ignore_case: compare case-folded texts.
+        ignore_whitespace: runs of whitespace count as one space, and those at the ends not at all.
+        ignore_punctuation: punctuation does not count.
+        workers: processes to use at once; None for as many as the step's cores.
+        ctx: filled in by the engine.
+    """
     from marin_corpus.dedup.hashes import HashConfig, NormalForm, write_hashes
 
     normal_form = NormalForm(
@@ -88,7 +97,17 @@ def paragraph_hashes(
     workers: Runtime[int | None] = None,
     ctx: StepContext,
 ) -> TextHashes:
-    """Hash each paragraph of at least `min_characters` in its normal form; see `find_repeated_paragraphs`."""
+    """Hash each paragraph (a line, with the line ends after it); for `repeated_paragraphs`.
+
+    Args:
+        documents: what to hash.
+        min_characters: shorter paragraphs, in the form that is compared, are left alone.
+        ignore_case: compare case-folded paragraphs.
+        ignore_whitespace: runs of whitespace count as one space, and those at the ends not at all.
+        ignore_punctuation: punctuation does not count.
+        workers: processes to use at once; None for as many as the step's cores.
+        ctx: filled in by the engine.
+    """
     from marin_corpus.dedup.hashes import HashConfig, NormalForm, write_hashes
 
     normal_form = NormalForm(
@@ -102,13 +121,21 @@ def paragraph_hashes(
 @step
 def exact_duplicates(
     documents: Documents,
-    hashes: TextHashes,
     *,
+    hashes: TextHashes,
     against: tuple[TextHashes, ...] = (),
     workers: Runtime[int | None] = None,
     ctx: StepContext,
 ) -> Attributes:
-    """Mark documents that occur earlier, or in sets that come `against` them; see `find_exact_duplicates`."""
+    """Mark documents whose text occurs earlier in the set, or in other sets; see `find_exact_duplicates`.
+
+    Args:
+        documents: of equal ones the first is kept.
+        hashes: theirs, by `document_hashes`.
+        against: hashes, made in the same way, of sets that come before this one and stay as they are.
+        workers: processes to use at once; None for as many as the step's cores.
+        ctx: filled in by the engine.
+    """
     from marin_corpus.dedup import exact
     from marin_corpus.dedup.hashes import HashSet
 
@@ -124,9 +151,16 @@ def exact_duplicates(
 
 @step
 def repeated_paragraphs(
-    documents: Documents, hashes: TextHashes, *, workers: Runtime[int | None] = None, ctx: StepContext
+    documents: Documents, *, hashes: TextHashes, workers: Runtime[int | None] = None, ctx: StepContext
 ) -> Attributes:
-    """Mark paragraphs that occur earlier in the set; see `find_repeated_paragraphs`."""
+    """Mark paragraphs that occur earlier in the set or in the same document; see `find_repeated_paragraphs`.
+
+    Args:
+        documents: of equal paragraphs the first in the whole set is kept.
+        hashes: theirs, by `paragraph_hashes`.
+        workers: processes to use at once; None for as many as the step's cores.
+        ctx: filled in by the engine.
+    """
     from marin_corpus.dedup import paragraphs
     from marin_corpus.dedup.hashes import HashSet
 
@@ -148,7 +182,20 @@ def minhash(
     workers: Runtime[int | None] = None,
     ctx: StepContext,
 ) -> Signatures:
-    """Compute the MinHash band keys of each document; see `find_near_duplicates`."""
+    """Compute the MinHash band keys of each document; for `near_duplicates`.
+
+    Args:
+        documents: what to sign.
+        shingle_unit: "character" for scripts that write no spaces.
+        shingle_size: words or characters in a shingle. A shorter text is one shingle.
+        num_permutations: MinHash functions.
+        num_bands: bands that they are cut into. Documents that agree in a whole band are compared.
+        max_characters: only so much of the beginning of a text is compared; texts that differ after it alone count as
+            equal.
+        seed: of the MinHash functions.
+        workers: processes to use at once; None for as many as the step's cores.
+        ctx: filled in by the engine.
+    """
     from marin_corpus.dedup.minhash import MinHashConfig
     from marin_corpus.dedup.shingles import ShingleConfig
     from marin_corpus.dedup.signatures import write_signatures
@@ -169,15 +216,27 @@ def minhash(
 @step
 def near_duplicates(
     documents: Documents,
-    signatures: Signatures,
     *,
+    signatures: Signatures,
     min_jaccard: float = 0.8,
     max_kept_in_bucket: int = 100,
     group_shingles: int = 16 << 20,
     workers: Runtime[int | None] = None,
     ctx: StepContext,
 ) -> NearDuplicates:
-    """Compare the candidates and mark the near-duplicates; see `find_near_duplicates`."""
+    """Compare the candidates and mark the near-duplicates; see `find_near_duplicates`.
+
+    Args:
+        documents: of similar ones the first is kept.
+        signatures: theirs, by `minhash`.
+        min_jaccard: similarity of the sets of shingles from which on a document is a duplicate.
+        max_kept_in_bucket: where more documents than this share a band and prove different, the rest of them are kept
+            without comparison, and counted as undecided.
+        group_shingles: shingles that a worker holds at a time, 8 bytes each. A larger cluster of candidates is cut, and
+            the documents in it counted.
+        workers: processes to use at once; None for as many as the step's cores.
+        ctx: filled in by the engine.
+    """
     from marin_corpus.dedup import near
     from marin_corpus.dedup.signatures import SignatureSet
 
@@ -217,7 +276,7 @@ def find_exact_duplicates(
         "ignore_punctuation": ignore_punctuation,
     }
     earlier = tuple(document_hashes(other, **form) for other in against)
-    return exact_duplicates(documents, document_hashes(documents, **form), against=earlier)
+    return exact_duplicates(documents, hashes=document_hashes(documents, **form), against=earlier)
 
 
 def find_repeated_paragraphs(
@@ -247,7 +306,7 @@ def find_repeated_paragraphs(
         ignore_whitespace=ignore_whitespace,
         ignore_punctuation=ignore_punctuation,
     )
-    return repeated_paragraphs(documents, hashes)
+    return repeated_paragraphs(documents, hashes=hashes)
 
 
 def find_near_duplicates(
@@ -280,4 +339,4 @@ def find_near_duplicates(
         num_permutations=num_permutations,
         num_bands=num_bands,
     )
-    return near_duplicates(documents, signatures, min_jaccard=min_jaccard)
+    return near_duplicates(documents, signatures=signatures, min_jaccard=min_jaccard)

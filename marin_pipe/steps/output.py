@@ -5,6 +5,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from marin_pipe.execution.context import StepContext
+from marin_pipe.execution.resources import CPU, GPU
 from marin_pipe.execution.shards import process_shards
 
 T = TypeVar("T")
@@ -17,7 +18,7 @@ class StepOutput:
         """
         Args:
             ctx: the step's context.
-            workers: processes to use at once; None for as many as the cores that the step asks for.
+            workers: processes to use at once; None for as many as the step's cores.
         """
         self._ctx = ctx
         self._workers = _cores(ctx) if workers is None else workers
@@ -32,6 +33,9 @@ class StepOutput:
 
 
 def _cores(ctx: StepContext) -> int:
-    resources = ctx.resources
-    asked = getattr(resources, "cpus", getattr(resources, "count", 1))
-    return max(1, int(asked))
+    match ctx.resources:
+        case CPU(count=cores) | GPU(cpus=cores):
+            return max(1, int(cores))
+        case _:
+            # A TPU does not say how many cores its host has.
+            return 1

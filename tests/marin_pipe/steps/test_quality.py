@@ -26,7 +26,7 @@ def some_paragraphs(first_year: int, last_year: int, *, ctx: StepContext) -> Doc
 
 def test_classifier_and_scores_through_the_engine(tmp_path: Path) -> None:
     new, old = some_paragraphs(1980, 2000), some_paragraphs(1850, 1860)
-    classifier = train_quality_classifier(new, old, num_buckets=1 << 14)
+    classifier = train_quality_classifier(positive=new, negative=old, num_buckets=1 << 14)
     report = run(
         {"old": quality(old, classifier=classifier), "new": quality(new, classifier=classifier)},
         root=str(tmp_path),
