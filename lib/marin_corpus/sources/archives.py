@@ -1,9 +1,11 @@
 """Unpacking zip and tar archives that nobody vouches for: members are checked first, and sizes as they come."""
 
+import errno
 import lzma
 import os
 import shutil
 import stat
+import struct
 import tarfile
 import unicodedata
 import zipfile
@@ -12,7 +14,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, cast
+from typing import IO, Any, cast
 
 import pyarrow as pa
 
@@ -25,6 +27,7 @@ _FREE_BYTES = 64 << 20
 """Small archives may be of any ratio: text of few words shrinks a thousandfold, and does no harm."""
 _HEADER_BYTES = 4 << 20
 """What a tar may hold between two members: headers and long names, which `tarfile` reads into memory whole."""
+_UTF8_FLAG = 0x800
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """Of the others `zipfile` decompresses a piece at once, however much comes out."""
 _COMPRESSIONS = {".gz": "gzip", ".tgz": "gzip", ".bz2": "bz2", ".tbz2": "bz2", ".zst": "zstd", ".tzst": "zstd"}
@@ -84,16 +87,18 @@ def unpack(archive: Path, folder: Path, limits: UnpackLimits | None = None) -> U
         EOFError,
         OSError,
         RuntimeError,
+        ValueError,
         NotImplementedError,
         lzma.LZMAError,
+        struct.error,
         pa.ArrowException,
         tarfile.TarError,
         zipfile.BadZipFile,
         zlib.error,
     ) as error:
         _clear(folder)
-        if isinstance(error, OSError) and error.errno is not None:
-            raise
+        if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
+            raise  # EINVAL: a zip sends its reader to before its beginning
         raise BadInput(
             f"{archive.name} is damaged, or no such archive as its name says",
             why=f"{type(error).__name__}: {error}",
@@ -152,7 +157,7 @@ def _checked_path(archive: Path, name: str) -> PurePosixPath:
     # A drive or a backslash means something on other systems only; no archive of data needs one.
     if path.is_absolute() or ".." in path.parts or "\\" in name or (len(name) > 1 and name[1] == ":"):
         raise _refused(archive, f"its member {shown} would be written outside of the folder")
-    if any(ord(character) < 32 for character in name):
+    if any(unicodedata.category(character) == "Cc" for character in name):
         raise _refused(archive, f"the name of its member {shown} holds control characters")
     if len(encoded) > _MAX_PATH_BYTES or any(len(part.encode()) > _MAX_NAME_BYTES for part in path.parts):
         raise _refused(archive, f"the name of its member {shown} is too long")
@@ -199,6 +204,9 @@ def _members(archive: Path) -> Iterator[Iterator[_Member]]:
             bounded = _Bounded(archive, stream)
             with tarfile.open(fileobj=cast("IO[bytes]", bounded), mode="r|") as packed_tar:
                 yield _tar_members(archive, packed_tar, bounded)
+            # Padding; but only at its end does a compressed stream say whether it is whole.
+            while bounded.read(_CHUNK_BYTES):
+                pass
     else:
         raise BadInput(
             f"{name} is no archive by its name", next="known are .zip, .tar and .tar with .gz, .bz2, .xz, .zst"
@@ -249,25 +257,38 @@ def _check_end(archive: Path) -> None:
 
 def _zip_members(archive: Path, packed: zipfile.ZipFile) -> Iterator[_Member]:
     for info in packed.infolist():
+        name = _zip_name(archive, info)
         kind = stat.S_IFMT(info.external_attr >> 16)
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
-            raise _refused(archive, f"its member {info.filename!r} is a link or a device")
+            raise _refused(archive, f"its member {name!r} is a link or a device")
         if info.flag_bits & 1:
-            raise _refused(archive, f"its member {info.filename!r} is encrypted")
+            raise _refused(archive, f"its member {name!r} is encrypted")
         if info.compress_type not in _ZIP_METHODS:
-            raise _refused(archive, f"its member {info.filename!r} is packed by method {info.compress_type}")
+            raise _refused(archive, f"its member {name!r} is packed by method {info.compress_type}")
         if info.is_dir():
-            yield _Member(info.filename, True, None)
+            yield _Member(name, True, None)
             continue
         with packed.open(info) as content:
-            yield _Member(info.filename, False, content)
+            yield _Member(name, False, content)
+
+
+def _zip_name(archive: Path, info: zipfile.ZipInfo) -> str:
+    """Of a member, as it stands in the archive: `filename` ends before a NUL, and may be decoded as that of a DOS."""
+    name = info.orig_filename
+    if info.flag_bits & _UTF8_FLAG or name.isascii():
+        return name
+    try:
+        return name.encode("cp437").decode()  # programs that leave the flag out
+    except UnicodeDecodeError as error:
+        raise _refused(archive, f"the name of its member {name!a} is not UTF-8") from error
 
 
 def _tar_members(archive: Path, packed: tarfile.TarFile, stream: _Bounded) -> Iterator[_Member]:
-    for info in packed:
+    while (info := packed.next()) is not None:
+        cast("Any", packed).members.clear()  # else it keeps all of them
         if info.isdir():
             yield _Member(info.name, True, None)
-        elif info.isreg():
+        elif info.isreg() and not info.issparse():
             content = packed.extractfile(info)
             assert content is not None, "a regular file has content"
             with content:
@@ -275,4 +296,4 @@ def _tar_members(archive: Path, packed: tarfile.TarFile, stream: _Bounded) -> It
                 yield _Member(info.name, False, content)
             stream.left = _HEADER_BYTES
         else:
-            raise _refused(archive, f"its member {info.name!r} is a link or a device")
+            raise _refused(archive, f"its member {info.name!r} is a link, a device or a sparse file")

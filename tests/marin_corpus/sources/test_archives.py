@@ -1,6 +1,7 @@
 """Archives: whole ones unpack to what was packed; what would write elsewhere or fill the disk leaves nothing."""
 
 import io
+import random
 import tarfile
 import warnings
 import zipfile
@@ -63,6 +64,38 @@ def test_a_truncated_archive_leaves_nothing(tmp_path: Path, kind: str, kept: flo
     assert list((tmp_path / "out").iterdir()) == []
 
 
+@pytest.mark.parametrize("kind", ["zip", "tar.gz", "tar.bz2", "tar.xz", "tar.zst"])
+@pytest.mark.parametrize("missing", [1, 4, 8])
+def test_the_last_bytes_count(tmp_path: Path, kind: str, missing: int) -> None:
+    """All members are there; but whether they are whole stands at the very end."""
+    path = make(tmp_path, kind, {"data": random.Random(0).randbytes(100_000)})
+    path.write_bytes(path.read_bytes()[:-missing])
+    with pytest.raises(BadInput, match="damaged"):
+        unpack(path, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_damage_of_any_kind_is_said_to_be_the_archives(tmp_path: Path, kind: str) -> None:
+    """Never an error of a library, nor half an archive; where there is a checksum, never other content."""
+    content = make(tmp_path, kind, FILES | {"na\u00efve": b"name"}).read_bytes()
+    draw = random.Random(0)
+    for number in range(60):
+        damaged = bytearray(content)
+        at = draw.randrange(len(damaged))
+        damaged[at : at + draw.randrange(9)] = draw.randbytes(draw.randrange(9))
+        path = tmp_path / str(number) / f"archive.{kind}"
+        path.parent.mkdir()
+        path.write_bytes(damaged)
+        try:
+            unpack(path, path.parent / "out")
+        except BadInput:
+            assert list((path.parent / "out").iterdir()) == []
+        else:
+            if kind not in ("zip", "tar"):  # of names there is no checksum in a zip, nor of anything in a tar
+                assert unpacked(path.parent / "out") == FILES | {"na\u00efve": b"name"}
+
+
 @pytest.mark.parametrize("kind", ["zip", "tar.gz", "tar.xz", "tar.zst"])
 def test_a_flipped_byte_is_noticed(tmp_path: Path, kind: str) -> None:
     path = make(tmp_path, kind, {"data": bytes(range(256)) * 400, "more": b"x" * 5000})
@@ -109,12 +142,15 @@ def test_a_name_that_leads_elsewhere_or_twice_is_refused(
     assert {entry.name for entry in tmp_path.iterdir()} == {path.name, "out"}
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE])
+@pytest.mark.parametrize(
+    "kind",
+    [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE, tarfile.CHRTYPE, tarfile.BLKTYPE, tarfile.GNUTYPE_SPARSE],
+)
 def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
     info = tarfile.TarInfo("link")
     info.type, info.linkname = kind, "/etc/hostname"
     (tmp_path / "archive.tar").write_bytes(tar_bytes([(tarfile.TarInfo("good"), b""), (info, b"")]))
-    with pytest.raises(BadInput, match="link or a device"):
+    with pytest.raises(BadInput, match="link, a device or a sparse file"):
         unpack(tmp_path / "archive.tar", tmp_path / "out")
     assert list((tmp_path / "out").iterdir()) == []
 
@@ -145,6 +181,21 @@ def test_zip_methods_that_expand_without_bounds_are_refused(tmp_path: Path, meth
         archive.writestr("zeros", b"\0" * 10_000)
     with pytest.raises(BadInput, match="packed by method"):
         unpack(tmp_path / "archive.zip", tmp_path / "out")
+
+
+@pytest.mark.parametrize(
+    ("stored", "message"),
+    [("\u00e9t\u00e9".encode(), None), (b"\xe9t\xe9__", "is not UTF-8"), (b"a\0b__", "control characters")],
+)
+def test_names_in_a_zip_without_a_word_on_their_encoding(tmp_path: Path, stored: bytes, message: str | None) -> None:
+    path = make(tmp_path, "zip", {"_" * 5: b"content"})
+    path.write_bytes(path.read_bytes().replace(b"_" * 5, stored))
+    if message is None:
+        unpack(path, tmp_path / "out")
+        assert unpacked(tmp_path / "out") == {stored.decode(): b"content"}
+    else:
+        with pytest.raises(BadInput, match=message):
+            unpack(path, tmp_path / "out")
 
 
 def test_an_encrypted_zip_is_refused(tmp_path: Path) -> None:
