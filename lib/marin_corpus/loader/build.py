@@ -16,20 +16,20 @@ def check_stores(stores: Mapping[str, Tokens], config: LoaderConfig) -> None:
     named = {component.name for component in config.components}
     if missing := sorted(named - set(stores)):
         raise Mismatch(
-            f"Component {missing[0]!r} has no store.", next=f"Stores are given for: {', '.join(sorted(stores)) or '-'}."
+            f"component {missing[0]!r} has no store", next=f"stores are given for: {', '.join(sorted(stores)) or '-'}"
         )
     if unnamed := sorted(set(stores) - named):
         raise Mismatch(
-            f"The store {unnamed[0]!r} is given and no component names it: it would not be read.",
-            next=f"Add it to the components ({', '.join(sorted(named))}), or do not give it.",
+            f"the store {unnamed[0]!r} is given and no component names it: it would not be read",
+            next=f"add it to the components ({', '.join(sorted(named))}), or do not give it",
         )
     first = min(named)
     for name in sorted(named):
         if stores[name].tokenizer != stores[first].tokenizer:
             raise Mismatch(
-                f"Components {first!r} and {name!r} were made by different tokenizers.",
-                why=f"Their tokenizers are {stores[first].tokenizer} and {stores[name].tokenizer}.",
-                next="Tokenize both with one tokenizer.",
+                f"components {first!r} and {name!r} were made by different tokenizers",
+                why=f"their tokenizers are {stores[first].tokenizer} and {stores[name].tokenizer}",
+                next="tokenize both with one tokenizer",
             )
 
 
@@ -44,24 +44,24 @@ def component_of(component: ComponentConfig, reader: Reader, config: LoaderConfi
     available = reader.packing.num_sequences
     if available == 0:
         raise BadInput(
-            f"Component {component.name!r} holds no sequence: {reader.store.num_tokens:,} tokens, and a sequence of "
+            f"component {component.name!r} holds no sequence: {reader.store.num_tokens:,} tokens, and a sequence of "
             f"{config.sequence_length:,} positions needs "
-            + (f"{config.sequence_length + 1:,}." if config.packing == "concatenate" else "a document of at least 2."),
-            next="Leave it out, give it more text, or shorten sequence_length.",
+            + (f"{config.sequence_length + 1:,}" if config.packing == "concatenate" else "a document of at least 2"),
+            next="leave it out, give it more text, or shorten sequence_length",
         )
     used = available
     if config.simulated is not None:
         used = available * config.simulated.experiment_tokens // config.simulated.target_tokens
     if used == 0:
         raise BadConfig(
-            f"Simulated epochs use no sequence of component {component.name!r}, which has {available:,}.",
-            next="Give it more text, shorten sequence_length, or leave it out.",
+            f"simulated epochs use no sequence of component {component.name!r}, which has {available:,}",
+            next="give it more text, shorten sequence_length, or leave it out",
         )
     limit = None if component.max_epochs is None else int(Fraction(component.max_epochs) * used)
     if limit == 0:
         raise BadConfig(
-            f"Component {component.name!r}: max_epochs={component.max_epochs} of {used:,} sequences is none.",
-            next="Raise max_epochs, or leave the component out.",
+            f"component {component.name!r}: max_epochs={component.max_epochs} of {used:,} sequences is none",
+            next="raise max_epochs, or leave the component out",
         )
     return Component(name=component.name, available=available, used=used, limit=limit)
 
@@ -84,7 +84,7 @@ def stages_of(
             first = batches.batch_at(sequence - 1) + 1
         if first <= last:
             raise BadConfig(
-                f"LoaderConfig: a stage begins at step {first}, which must be behind step {last} of the one before it."
+                f"LoaderConfig: a stage begins at step {first}, which must be behind step {last} of the one before it"
             )
         last = first
         if stage.global_batch_size is not None:
@@ -92,7 +92,7 @@ def stages_of(
         if stage.weights is not None:
             weights = {name: Fraction(weight) for name, weight in stage.weights.items() if weight > 0}
             if not weights:
-                raise BadConfig(f"LoaderConfig: the stage that begins at step {first} gives no component a weight.")
+                raise BadConfig(f"LoaderConfig: the stage that begins at step {first} gives no component a weight")
             mixtures.append((batches.span(first)[0], weights))
     return Batches.of(sizes), mixtures
 

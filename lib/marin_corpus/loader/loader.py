@@ -64,10 +64,10 @@ class Loader:
         for part in self._batches.sizes:
             if process_count < 1 or part.size % process_count:
                 raise BadConfig(
-                    f"Loader: global_batch_size={part.size} cannot be divided among process_count={process_count}."
+                    f"Loader: global_batch_size={part.size} cannot be divided among process_count={process_count}"
                 )
         if not 0 <= process_index < process_count:
-            raise BadConfig(f"Loader: process_index={process_index} must be at least 0 and below {process_count}.")
+            raise BadConfig(f"Loader: process_index={process_index} must be at least 0 and below {process_count}")
         start, size = self._batches.span(data_batch_of(step, skipped))
         self._check_end(step, skipped)
         rows = size // process_count
@@ -122,7 +122,7 @@ class Loader:
         """
         indices = self.indices(step, skipped=skipped)
         if row is not None and not 0 <= row < len(indices):
-            raise BadConfig(f"peek: row={row} must be at least 0 and below {len(indices)}.")
+            raise BadConfig(f"peek: row={row} must be at least 0 and below {len(indices)}")
         chosen = np.arange(len(indices)) if row is None else np.array([row])
         draws = self.order.locate(indices[chosen])
         return peek_rows(chosen.tolist(), draws, names=self.names, readers=self.readers, tokenizer=tokenizer)
@@ -146,15 +146,15 @@ class Loader:
         whole = self._batches.batch_at(end)
         steps = whole - sum(batch < whole for batch in skipped)
         raise BadConfig(
-            f"Step {step} has no data: all components end before step {steps} is filled, after {end:,} sequences.",
-            why="Each of them has been read max_epochs times.",
-            next=f"Train at most {steps} steps, raise max_epochs, or add data.",
+            f"step {step} has no data: all components end before step {steps} is filled, after {end:,} sequences",
+            why="each of them has been read max_epochs times",
+            next=f"train at most {steps} steps, raise max_epochs, or add data",
         )
 
     def plan(self, num_steps: int, *, skipped: Sequence[int] = ()) -> Plan:
         """What `num_steps` steps read; its text is a table. BadConfig if the data ends before, naming the step."""
         if num_steps < 1:
-            raise BadConfig(f"plan: num_steps={num_steps} must be at least 1.")
+            raise BadConfig(f"plan: num_steps={num_steps} must be at least 1")
         self._check_end(num_steps - 1, skipped)
         total = sum(self._batches.span(data_batch_of(num_steps - 1, skipped)))
         drawn = self.order.segments.drawn_before(total)
@@ -226,9 +226,9 @@ class Loader:
 def data_batch_of(step: int, skipped: Sequence[int]) -> int:
     """The data batch that training step `step` reads: the step-th, from 0, that is not skipped (rising numbers)."""
     if step < 0:
-        raise BadConfig(f"Loader: step={step} must be at least 0.")
+        raise BadConfig(f"Loader: step={step} must be at least 0")
     if any(b <= a for a, b in zip((-1, *skipped), skipped, strict=False)):
-        raise BadConfig(f"Loader: skipped={list(skipped)[:10]} must be rising numbers of data batches, from 0 on.")
+        raise BadConfig(f"Loader: skipped={list(skipped)[:10]} must be rising numbers of data batches, from 0 on")
     for batch in skipped:
         if batch > step:
             break

@@ -31,7 +31,7 @@ class BatchIterator(Iterator[tuple[int, Batch]]):
         depth: int,
     ):
         if depth < 1:
-            raise BadConfig(f"Loader.iterate: depth={depth} must be at least 1.")
+            raise BadConfig(f"Loader.iterate: depth={depth} must be at least 1")
         self._ready: deque[tuple[int, Batch] | BaseException | None] = deque()
         self._changed = threading.Condition()
         self._closed = False

@@ -27,7 +27,7 @@ class BlockShuffle:
     def __post_init__(self) -> None:
         for name in ("block_sequences", "window_blocks"):
             if getattr(self, name) < 1:
-                raise BadConfig(f"BlockShuffle: {name}={getattr(self, name)} must be at least 1.")
+                raise BadConfig(f"BlockShuffle: {name}={getattr(self, name)} must be at least 1")
 
 
 @dataclass(frozen=True, kw_only=True)

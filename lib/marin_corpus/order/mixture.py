@@ -30,10 +30,10 @@ def block_counts(weights: Mapping[str, Fraction]) -> dict[str, int]:
         if count == 0:
             share = float(weights[name] / total)
             raise BadConfig(
-                f"Component {name!r} has a share of {share:.2g} and would never be drawn.",
-                why=f"The mixture is exact in blocks of {MIXTURE_BLOCK} sequences, so a share below about "
-                f"1/{MIXTURE_BLOCK} = {1 / MIXTURE_BLOCK:.2g} is no sequence of a block.",
-                next=f"Raise the weight of {name!r}, join it with another component, or leave it out.",
+                f"component {name!r} has a share of {share:.2g} and would never be drawn",
+                why=f"the mixture is exact in blocks of {MIXTURE_BLOCK} sequences, so a share below about "
+                f"1/{MIXTURE_BLOCK} = {1 / MIXTURE_BLOCK:.2g} is no sequence of a block",
+                next=f"raise the weight of {name!r}, join it with another component, or leave it out",
             )
     return counts
 

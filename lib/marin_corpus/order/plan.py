@@ -5,20 +5,22 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, kw_only=True)
 class ComponentPlan:
-    """One component over the whole run. `share` is of the sequences drawn.
-
-    tokens, sequences: in the store; `used_sequences` of them take part. tail: tokens that no sequence holds. padding:
-    share of all its sequences' positions that hold no token.
-    """
+    """One component over the whole run."""
 
     name: str
     tokens: int
+    """In the store."""
     sequences: int
+    """In the store."""
     used_sequences: int
+    """Those that take part."""
     drawn_sequences: int
     share: float
+    """Of all sequences drawn."""
     tail: int
+    """Tokens that no sequence holds."""
     padding: float
+    """Share of all its sequences' positions that hold no token."""
 
     @property
     def epochs(self) -> float:
@@ -27,12 +29,15 @@ class ComponentPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class Change:
-    """From data batch `step` on (inside of it, if sequence is not its first), sequences a block of each component."""
+    """From a sequence on, another mixture."""
 
     step: int
+    """The data batch that holds the sequence."""
     sequence: int
     reason: str
+    """"start", "stage" or "<component> ends"."""
     counts: dict[str, int]
+    """Sequences of each component in a block of the mixture."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -45,7 +50,9 @@ class Plan:
     components: tuple[ComponentPlan, ...]
     changes: tuple[Change, ...]
     batch_sizes: tuple[tuple[int, int], ...]
+    """(first data batch, sequences in a batch)."""
     block: int
+    """Sequences in a block of the mixture."""
 
     def __str__(self) -> str:
         head = ("component", "tokens", "sequences", "share", "drawn", "positions", "epochs", "last epoch", "left out")

@@ -209,7 +209,7 @@ def test_simulated_epochs_read_a_fixed_part_as_often_as_the_long_run_reads_all()
 @pytest.mark.parametrize(
     ("stores", "changes", "error", "message"),
     [
-        ({"a": STORES["a"], "b": STORES["b"]}, {}, Mismatch, "Component 'c' has no store"),
+        ({"a": STORES["a"], "b": STORES["b"]}, {}, Mismatch, "component 'c' has no store"),
         ({**STORES, "d": STORES["a"]}, {}, Mismatch, "store 'd' is given and no component names it"),
         (
             {**STORES, "b": MemoryTokens.counting(99, tokenizer="other")},
@@ -263,7 +263,7 @@ def test_a_run_that_outlasts_its_data_is_refused_before_it_starts() -> None:
     with pytest.raises(BadConfig, match="before step 88 is filled, after 2,120 sequences") as caught:
         loader.plan(1_000)
     assert "at most 88 steps" in caught.value.next
-    with pytest.raises(BadConfig, match="Step 88 has no data"):
+    with pytest.raises(BadConfig, match="step 88 has no data"):
         loader.batch(88)
     with pytest.raises(BadConfig, match="before step 86 is filled"):
         loader.plan(87, skipped=[3, 50])

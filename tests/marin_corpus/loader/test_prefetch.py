@@ -86,7 +86,7 @@ def test_the_end_of_the_data_is_an_error_naming_the_step() -> None:
     capped = LoaderConfig(sequence_length=4, global_batch_size=6, components=(ComponentConfig(name="x", max_epochs=1),))
     with Loader({"x": MemoryTokens.counting(101)}, capped).iterate(0) as batches:
         assert [next(batches)[0] for _ in range(4)] == [0, 1, 2, 3]
-        with pytest.raises(BadConfig, match="Step 4 has no data"):
+        with pytest.raises(BadConfig, match="step 4 has no data"):
             next(batches)
 
 

@@ -63,6 +63,6 @@ def test_the_steps_are_plain_functions(tmp_path: Path) -> None:
         )
         artifacts.append(cast(Documents, artifact.located_at(written.url)))
     ctx = StepContext.for_test(tmp_path / "model")
-    classifier = train_quality_classifier.fn(*artifacts, num_buckets=1 << 14, ctx=ctx)
+    classifier = train_quality_classifier.fn(positive=artifacts[0], negative=artifacts[1], num_buckets=1 << 14, ctx=ctx)
     assert classifier.num_positive == classifier.num_negative == 200
     assert {file.name for file in ctx.output.iterdir()} == {"weights.f32", "model.json"}
