@@ -2,7 +2,6 @@
 
 import errno
 import lzma
-import os
 import shutil
 import stat
 import struct
@@ -14,7 +13,8 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
-from typing import IO, Any, cast
+from tarfile import EOFHeaderError, HeaderError, ReadError  # type: ignore[attr-defined]
+from typing import IO, Any, Self, cast
 
 import pyarrow as pa
 
@@ -22,12 +22,12 @@ from marin_corpus.errors import BadConfig, BadInput
 
 _CHUNK_BYTES = 1 << 20
 _MAX_NAME_BYTES = 255
-_MAX_PATH_BYTES = 4000
+_MAX_PATH_BYTES = 1024
 _FREE_BYTES = 64 << 20
 """Small archives may be of any ratio: text of few words shrinks a thousandfold, and does no harm."""
 _HEADER_BYTES = 4 << 20
 """What a tar may hold between two members: headers and long names, which `tarfile` reads into memory whole."""
-_UTF8_FLAG = 0x800
+_ZIP_ENCRYPTED, _ZIP_UTF8 = 0x1, 0x800
 _ZIP_METHODS = (zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED)
 """Of the others `zipfile` decompresses a piece at once, however much comes out."""
 _COMPRESSIONS = {".gz": "gzip", ".tgz": "gzip", ".bz2": "bz2", ".tbz2": "bz2", ".zst": "zstd", ".tzst": "zstd"}
@@ -87,8 +87,8 @@ def unpack(archive: Path, folder: Path, limits: UnpackLimits | None = None) -> U
         EOFError,
         OSError,
         RuntimeError,
-        ValueError,
         NotImplementedError,
+        ValueError,
         lzma.LZMAError,
         struct.error,
         pa.ArrowException,
@@ -98,7 +98,7 @@ def unpack(archive: Path, folder: Path, limits: UnpackLimits | None = None) -> U
     ) as error:
         _clear(folder)
         if isinstance(error, OSError) and error.errno not in (None, errno.EINVAL):
-            raise  # EINVAL: a zip sends its reader to before its beginning
+            raise  # of the disk; a seek to where no file can be comes from the archive
         raise BadInput(
             f"{archive.name} is damaged, or no such archive as its name says",
             why=f"{type(error).__name__}: {error}",
@@ -119,6 +119,8 @@ def _write(archive: Path, members: Iterator[_Member], folder: Path, limits: Unpa
             raise _refused(archive, f"it has more than max_members={limits.max_members} members")
         path = _checked_path(archive, member.name)
         if not path.parts:
+            if member.content is not None:
+                raise _refused(archive, "one of its members has no name")
             continue
         _claim(archive, path, member, kinds)
         target = folder.joinpath(*path.parts)
@@ -155,7 +157,7 @@ def _checked_path(archive: Path, name: str) -> PurePosixPath:
         raise _refused(archive, f"the name of its member {shown} is not UTF-8") from error
     path = PurePosixPath(name)
     # A drive or a backslash means something on other systems only; no archive of data needs one.
-    if path.is_absolute() or ".." in path.parts or "\\" in name or (len(name) > 1 and name[1] == ":"):
+    if path.is_absolute() or ".." in path.parts or "\\" in name or (name[:1].isalpha() and name[1:2] == ":"):
         raise _refused(archive, f"its member {shown} would be written outside of the folder")
     if any(unicodedata.category(character) == "Cc" for character in name):
         raise _refused(archive, f"the name of its member {shown} holds control characters")
@@ -179,7 +181,7 @@ def _claim(archive: Path, path: PurePosixPath, member: _Member, kinds: dict[str,
 
 
 def _folded(path: PurePosixPath) -> str:
-    return unicodedata.normalize("NFC", str(path)).casefold()
+    return unicodedata.normalize("NFC", unicodedata.normalize("NFC", str(path)).casefold())
 
 
 def _clear(folder: Path) -> None:
@@ -202,11 +204,10 @@ def _members(archive: Path) -> Iterator[Iterator[_Member]]:
     elif is_tar and (last == ".tar" or last in _COMPRESSIONS or last in _XZ):
         with _decompressed(archive, last) as stream:
             bounded = _Bounded(archive, stream)
-            with tarfile.open(fileobj=cast("IO[bytes]", bounded), mode="r|") as packed_tar:
+            with tarfile.open(
+                fileobj=cast("IO[bytes]", bounded), mode="r|", encoding="utf-8", tarinfo=_Header
+            ) as packed_tar:
                 yield _tar_members(archive, packed_tar, bounded)
-            # Padding; but only at its end does a compressed stream say whether it is whole.
-            while bounded.read(_CHUNK_BYTES):
-                pass
     else:
         raise BadInput(
             f"{name} is no archive by its name", next="known are .zip, .tar and .tar with .gz, .bz2, .xz, .zst"
@@ -233,7 +234,6 @@ class _Bounded:
 @contextmanager
 def _decompressed(archive: Path, suffix: str) -> Iterator[IO[bytes]]:
     if suffix == ".tar":
-        _check_end(archive)
         with archive.open("rb") as file:
             yield file
     elif suffix in _XZ:
@@ -245,14 +245,17 @@ def _decompressed(archive: Path, suffix: str) -> Iterator[IO[bytes]]:
             yield stream
 
 
-def _check_end(archive: Path) -> None:
-    """A tar file ends with two blocks of zeros; one that was cut between members looks whole otherwise."""
-    with archive.open("rb") as file:
-        if file.seek(0, os.SEEK_END) < 1024:
-            raise tarfile.ReadError("it is shorter than the end of an archive")
-        file.seek(-1024, os.SEEK_END)
-        if file.read().strip(b"\0"):
-            raise tarfile.ReadError("its end is missing")
+class _Header(tarfile.TarInfo):
+    """A header that must be one: tarfile takes a damaged or missing one behind the first for the end."""
+
+    @classmethod
+    def fromtarfile(cls, tarfile: tarfile.TarFile) -> Self:
+        try:
+            return super().fromtarfile(tarfile)
+        except EOFHeaderError:
+            raise
+        except HeaderError as error:
+            raise ReadError(str(error)) from error
 
 
 def _zip_members(archive: Path, packed: zipfile.ZipFile) -> Iterator[_Member]:
@@ -261,11 +264,11 @@ def _zip_members(archive: Path, packed: zipfile.ZipFile) -> Iterator[_Member]:
         kind = stat.S_IFMT(info.external_attr >> 16)
         if kind not in (0, stat.S_IFREG, stat.S_IFDIR):
             raise _refused(archive, f"its member {name!r} is a link or a device")
-        if info.flag_bits & 1:
+        if info.flag_bits & _ZIP_ENCRYPTED:
             raise _refused(archive, f"its member {name!r} is encrypted")
         if info.compress_type not in _ZIP_METHODS:
             raise _refused(archive, f"its member {name!r} is packed by method {info.compress_type}")
-        if info.is_dir():
+        if name.endswith("/"):
             yield _Member(name, True, None)
             continue
         with packed.open(info) as content:
@@ -273,19 +276,20 @@ def _zip_members(archive: Path, packed: zipfile.ZipFile) -> Iterator[_Member]:
 
 
 def _zip_name(archive: Path, info: zipfile.ZipInfo) -> str:
-    """Of a member, as it stands in the archive: `filename` ends before a NUL, and may be decoded as that of a DOS."""
+    """The name as it is written: `filename` ends at a NUL, and takes UTF-8 without the flag for cp437."""
     name = info.orig_filename
-    if info.flag_bits & _UTF8_FLAG or name.isascii():
+    if info.flag_bits & _ZIP_UTF8 or name.isascii():
         return name
     try:
-        return name.encode("cp437").decode()  # programs that leave the flag out
+        return name.encode("cp437").decode()
     except UnicodeDecodeError as error:
-        raise _refused(archive, f"the name of its member {name!a} is not UTF-8") from error
+        raise _refused(archive, f"the name of its member {name[:200]!a} is not UTF-8") from error
 
 
 def _tar_members(archive: Path, packed: tarfile.TarFile, stream: _Bounded) -> Iterator[_Member]:
     while (info := packed.next()) is not None:
-        cast("Any", packed).members.clear()  # else it keeps all of them
+        # It keeps them all otherwise: a kilobyte each.
+        cast("Any", packed).members.clear()
         if info.isdir():
             yield _Member(info.name, True, None)
         elif info.isreg() and not info.issparse():
@@ -297,3 +301,7 @@ def _tar_members(archive: Path, packed: tarfile.TarFile, stream: _Bounded) -> It
             stream.left = _HEADER_BYTES
         else:
             raise _refused(archive, f"its member {info.name!r} is a link, a device or a sparse file")
+    # Only at its end does a compressed stream say whether it is whole.
+    while rest := cast("IO[bytes]", packed.fileobj).read(_CHUNK_BYTES):
+        if rest.strip(b"\0"):
+            raise tarfile.ReadError("something follows its end")

@@ -1,5 +1,6 @@
 """Archives: whole ones unpack to what was packed; what would write elsewhere or fill the disk leaves nothing."""
 
+import gzip
 import io
 import random
 import tarfile
@@ -94,6 +95,40 @@ def test_damage_of_any_kind_is_said_to_be_the_archives(tmp_path: Path, kind: str
         else:
             if kind not in ("zip", "tar"):  # of names there is no checksum in a zip, nor of anything in a tar
                 assert unpacked(path.parent / "out") == FILES | {"na\u00efve": b"name"}
+
+
+@pytest.mark.parametrize("name", ["b", "c"])
+@pytest.mark.parametrize("kind", ["tar", "tar.gz"])
+def test_a_damaged_header_is_not_taken_for_the_end(tmp_path: Path, kind: str, name: str) -> None:
+    content = bytearray(tar_bytes([(tarfile.TarInfo(each), b"") for each in "abc"]))
+    content[512 * "abc".index(name)] ^= 1
+    path = tmp_path / f"archive.{kind}"
+    path.write_bytes(gzip.compress(content) if kind == "tar.gz" else content)
+    with pytest.raises(BadInput, match="damaged"):
+        unpack(path, tmp_path / "out")
+    assert list((tmp_path / "out").iterdir()) == []
+
+
+def test_archives_joined_end_to_end_are_not_read_by_halves(tmp_path: Path) -> None:
+    one, other = (tar_bytes([(tarfile.TarInfo(name), b"content")]) for name in ("one", "other"))
+    (tmp_path / "archive.tar").write_bytes(one + other)
+    with pytest.raises(BadInput, match="something follows its end"):
+        unpack(tmp_path / "archive.tar", tmp_path / "out")
+
+
+def test_other_names_in_a_tar_are_refused(tmp_path: Path) -> None:
+    content = bytearray(tar_bytes([(tarfile.TarInfo("caf?"), b"")]))
+    content[3] = 0xE9
+    content[148:156] = b"%06o\0 " % (sum(content[:148]) + 8 * 32 + sum(content[156:512]))
+    (tmp_path / "archive.tar").write_bytes(content)
+    with pytest.raises(BadInput, match="not UTF-8"):
+        unpack(tmp_path / "archive.tar", tmp_path / "out")
+
+
+@pytest.mark.parametrize(("kind", "name"), [("zip", "."), ("tar", "."), ("tar", "")])
+def test_a_file_without_a_name_is_refused(tmp_path: Path, kind: str, name: str) -> None:
+    with pytest.raises(BadInput, match="has no name"):
+        unpack(make(tmp_path, kind, {name: b"content"}), tmp_path / "out")
 
 
 @pytest.mark.parametrize("kind", ["zip", "tar.gz", "tar.xz", "tar.zst"])
