@@ -46,30 +46,37 @@ def download(
         file_name: what to call it; None for the last part of the address.
         ctx: filled in by the engine.
     """
+    import os
     import shutil
     import tempfile
     from pathlib import Path
 
-    from marin_corpus.sources.download import Download
+    from marin_corpus.sources.download import Download, validator_path
     from marin_corpus.sources.download import download as fetch
 
     wanted = Download(url=url, sha256=sha256, size_bytes=size_bytes)
     name = _file_name(url, file_name)
-    work = ctx.store.local_path(ctx.work_key)
-    if work is None:
+    progress = ctx.progress(size_bytes, "bytes")
+    if ctx.store.local_path(ctx.work_key) is None:
         # Another store takes whole objects only: nothing could be gone on with.
         with tempfile.TemporaryDirectory(prefix="marin_pipe-download-") as folder:
-            size = fetch(wanted, Path(folder) / "partial")
+            size = fetch(wanted, Path(folder) / "partial", progress=progress.set)
             shutil.move(Path(folder) / "partial", ctx.local_output() / name)
         return DownloadedFile(name=name, size_bytes=size)
     partial = Path(str(ctx.work)) / "partial"
     for earlier in ctx.earlier_work:
         left = Path(str(earlier)) / "partial"
         if not partial.exists() and left.exists():
+            if validator_path(left).exists():
+                shutil.copyfile(validator_path(left), validator_path(partial))
             shutil.copyfile(left, partial)
             ctx.log.info("going on behind the %d bytes of an earlier attempt", partial.stat().st_size)
-    size = fetch(wanted, partial)
-    partial.replace(ctx.local_output() / name)
+    size = fetch(wanted, partial, progress=progress.set)
+    # A second name and no move: an attempt that is killed before its commit leaves the next one the whole file.
+    try:
+        os.link(partial, ctx.local_output() / name)
+    except OSError:  # not every file system has second names
+        shutil.copyfile(partial, ctx.local_output() / name)
     return DownloadedFile(name=name, size_bytes=size)
 
 

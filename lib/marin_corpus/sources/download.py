@@ -79,6 +79,7 @@ def download(
     wanted: Download,
     partial: Path,
     *,
+    progress: Callable[[int], object] | None = None,
     pause: Callable[[float], object] = time.sleep,
     clock: Callable[[], float] = time.monotonic,
 ) -> int:
@@ -92,6 +93,7 @@ def download(
     Args:
         wanted: what to fetch.
         partial: a local file; its directory exists.
+        progress: called with the bytes that are there, as they come.
         pause: called with the seconds to wait before another try.
         clock: seconds since some moment.
 
@@ -99,15 +101,17 @@ def download(
         BadInput: the server does not have it, has another file, or does not answer.
     """
     end_s = clock() + wanted.total_timeout_s
+    call = _Call(wanted=wanted, partial=partial, progress=progress, pause=pause, left_s=lambda: end_s - clock())
     for again in (True, False):
         try:
-            in_one_piece = _fetch(wanted, partial, pause, lambda: end_s - clock())
+            in_one_piece = _fetch(call)
             size = partial.stat().st_size
             digest = _sha256(partial)
-            if digest == wanted.sha256:
+            if digest == wanted.sha256 and wanted.size_bytes in (None, size):
                 validator_path(partial).unlink(missing_ok=True)
                 return size
-            why = f"{size} bytes with sha256 {digest} instead of {wanted.sha256}"
+            expected = wanted.sha256 if wanted.size_bytes is None else f"{wanted.size_bytes} with {wanted.sha256}"
+            why = f"{size} bytes with sha256 {digest} instead of {expected}"
         except _Other as error:
             in_one_piece = error.in_one_piece
             why = str(error)
@@ -118,7 +122,7 @@ def download(
     raise BadInput(
         f"{wanted.url} is not the file that was asked for",
         why=why,
-        next="correct the digest if the file was changed on purpose",
+        next="correct digest and size if the file was changed on purpose",
     )
 
 
@@ -127,21 +131,35 @@ def validator_path(partial: Path) -> Path:
     return partial.with_name(partial.name + ".version")
 
 
-def _fetch(wanted: Download, partial: Path, pause: Callable[[float], object], left_s: Callable[[], float]) -> bool:
+@dataclass(frozen=True, kw_only=True)
+class _Call:
+    """The arguments of `download`, and the time that is left."""
+
+    wanted: Download
+    partial: Path
+    progress: Callable[[int], object] | None
+    pause: Callable[[float], object]
+    left_s: Callable[[], float]
+
+
+def _fetch(call: _Call) -> bool:
     """Until the server says that the file is complete; returns whether it came in one piece."""
-    failures = 0
+    wanted, partial = call.wanted, call.partial
+    failures = furthest = 0
     while True:
         before = partial.stat().st_size if partial.exists() else 0
+        # Of a server that always starts again, a little more than the last time is no progress.
+        furthest = max(furthest, before)
         try:
-            return _try(wanted, partial, before, left_s)
+            return _try(call, before)
         except (_Broken, urllib.error.URLError, http.client.HTTPException, TimeoutError, ConnectionError) as error:
             reason = error.reason if isinstance(error, urllib.error.URLError) else error
             if isinstance(reason, ssl.SSLCertVerificationError):
                 raise BadInput(f"{wanted.url} cannot be downloaded", why=f"its certificate: {reason}") from error
             after = partial.stat().st_size if partial.exists() else 0
-            failures = 1 if after > before else failures + 1
+            failures = 1 if after > furthest else failures + 1
             wait_s = min(60.0, max(2.0 ** (failures - 1), error.wait_s if isinstance(error, _Broken) else 0.0))
-            out_of_time = left_s() <= wait_s
+            out_of_time = call.left_s() <= wait_s
             if failures >= wanted.max_tries or out_of_time:
                 raise BadInput(
                     f"{wanted.url} cannot be downloaded",
@@ -149,12 +167,13 @@ def _fetch(wanted: Download, partial: Path, pause: Callable[[float], object], le
                     + f"{failures} tries in a row failed, the last one with: {reason}",
                     next="check the connection; what was fetched is kept for the next run",
                 ) from error
-            pause(wait_s)
+            call.pause(wait_s)
 
 
-def _try(wanted: Download, partial: Path, offset: int, left_s: Callable[[], float]) -> bool:
+def _try(call: _Call, offset: int) -> bool:
+    wanted = call.wanted
     headers = {"User-Agent": "marin_pipe", "Accept-Encoding": "identity"}
-    version = _version(partial) if offset else None
+    version = _version(call.partial) if offset else None
     if offset:
         headers["Range"] = f"bytes={offset}-"
     if version is not None:
@@ -162,7 +181,7 @@ def _try(wanted: Download, partial: Path, offset: int, left_s: Callable[[], floa
         headers["If-Range"] = version
     request = urllib.request.Request(wanted.url, headers=headers)  # noqa: S310  the scheme is checked
     try:
-        response = _opener().open(request, timeout=max(0.001, min(wanted.read_timeout_s, left_s())))
+        response = _opener().open(request, timeout=max(0.001, min(wanted.read_timeout_s, call.left_s())))
     except urllib.error.HTTPError as error:
         with error:
             if error.code == 416 and offset:
@@ -174,10 +193,11 @@ def _try(wanted: Download, partial: Path, offset: int, left_s: Callable[[], floa
                 f"{wanted.url} cannot be downloaded: HTTP {error.code} {error.reason}", next="check the URL"
             ) from error
     with response:
-        return _receive(wanted, partial, offset, response, left_s)
+        return _receive(call, offset, response)
 
 
-def _receive(wanted: Download, partial: Path, offset: int, response: Any, left_s: Callable[[], float]) -> bool:
+def _receive(call: _Call, offset: int, response: Any) -> bool:
+    wanted, partial = call.wanted, call.partial
     length = response.headers.get("Content-Length", "")
     total = int(length) if length.isascii() and length.isdigit() else None
     version = _validator(response.headers)
@@ -206,23 +226,27 @@ def _receive(wanted: Download, partial: Path, offset: int, response: Any, left_s
     with partial.open("r+b" if offset else "wb") as file:
         file.seek(offset)
         file.truncate()
-        received = _copy(response, file, wanted, offset, left_s)
+        received = _copy(call, offset, response, file)
         file.flush()
         os.fsync(file.fileno())
+    if total is None and response.headers.get("Transfer-Encoding") is None:
+        total = wanted.size_bytes  # the connection's end is all that there is: it may have come early
     if total is not None and received < total:
         raise _Broken(f"the connection ended after {received} of {total} bytes")
     return not offset
 
 
-def _copy(response: Any, file: IO[bytes], wanted: Download, offset: int, left_s: Callable[[], float]) -> int:
-    position = offset
+def _copy(call: _Call, offset: int, response: Any, file: IO[bytes]) -> int:
+    position, size_bytes = offset, call.wanted.size_bytes
     while chunk := response.read1(_CHUNK_BYTES):
-        if left_s() <= 0:
+        if call.left_s() <= 0:
             raise _Broken("the time is over")
         position += len(chunk)
-        if wanted.size_bytes is not None and position > wanted.size_bytes:
-            raise _Other(f"it has more than {wanted.size_bytes} bytes", in_one_piece=not offset)
+        if size_bytes is not None and position > size_bytes:
+            raise _Other(f"it has more than {size_bytes} bytes", in_one_piece=not offset)
         file.write(chunk)
+        if call.progress is not None:
+            call.progress(position)
     return position
 
 

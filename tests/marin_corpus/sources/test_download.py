@@ -2,7 +2,7 @@
 
 import hashlib
 import random
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -116,6 +116,67 @@ def test_the_end_of_another_version_is_not_joined(server: FileServer, tmp_path: 
     assert download(wanted, tmp_path / "part", pause=change) == len(CONTENT)
     assert (tmp_path / "part").read_bytes() == CONTENT
     assert server.ranges == [None, "bytes=100000-", None]
+
+
+def test_a_server_that_always_starts_again_and_drops_is_given_up(
+    server: FileServer, tmp_path: Path, pauses: list[float]
+) -> None:
+    """Sometimes it comes further than the last time, which is no progress."""
+    server.knows_ranges = False
+    server.faults = [dropped_after(count) for _ in range(30) for count in (1000, 500)]
+    with pytest.raises(BadInput, match="8 tries in a row failed"):
+        fetch(server, tmp_path / "part", pauses)
+    assert len(server.ranges) == 8
+
+
+@pytest.mark.parametrize("size_bytes", [None, len(CONTENT)])
+def test_a_connections_end_may_be_all_that_tells_of_the_files(
+    server: FileServer, tmp_path: Path, pauses: list[float], size_bytes: int | None
+) -> None:
+    """Without a length in the answer; with one that the caller knows an early end is noticed."""
+
+    def until(count: int) -> Callable[[Handler], bool]:
+        def fault(handler: Handler) -> bool:
+            handler.send_response(200)
+            handler.end_headers()
+            handler.wfile.write(CONTENT[:count])
+            return True
+
+        return fault
+
+    server.faults = [until(len(CONTENT))] if size_bytes is None else [until(100_000)]
+    assert fetch(server, tmp_path / "part", pauses, size_bytes=size_bytes) == CONTENT
+    assert server.ranges == [None] if size_bytes is None else [None, "bytes=100000-"]
+
+
+@pytest.mark.parametrize("wrong", [-1, 1])
+def test_the_size_counts_as_well_as_the_digest(
+    server: FileServer, tmp_path: Path, pauses: list[float], wrong: int
+) -> None:
+    def in_chunks(handler: Handler) -> bool:
+        handler.protocol_version = "HTTP/1.1"
+        handler.send_response(200)
+        handler.send_header("Transfer-Encoding", "chunked")
+        handler.send_header("Connection", "close")
+        handler.end_headers()
+        handler.wfile.write(b"%x\r\n%s\r\n0\r\n\r\n" % (len(CONTENT), CONTENT))
+        return True
+
+    server.faults = [in_chunks] * 2
+    with pytest.raises(BadInput, match=r"instead of \d+ with|more than"):
+        fetch(server, tmp_path / "part", pauses, size_bytes=len(CONTENT) + wrong)
+    assert list(tmp_path.iterdir()) == []
+    server.faults = [in_chunks]
+    assert fetch(server, tmp_path / "part", pauses, size_bytes=len(CONTENT)) == CONTENT
+
+
+def test_progress_is_told(server: FileServer, tmp_path: Path) -> None:
+    seen: list[int] = []
+    server.faults = [dropped_after(100_000)]
+    wanted = Download(url=server.url, sha256=DIGEST, read_timeout_s=5.0)
+    download(wanted, tmp_path / "part", progress=seen.append, pause=lambda _seconds: None)
+    assert seen == sorted(seen)
+    assert {100_000, len(CONTENT)} <= set(seen)
 
 
 def test_a_weak_etag_is_no_version(server: FileServer, tmp_path: Path, pauses: list[float]) -> None:

@@ -5,6 +5,7 @@ import io
 import json
 import os
 import random
+import shutil
 import subprocess
 import sys
 import zipfile
@@ -65,6 +66,30 @@ def test_a_failed_step_is_resumed_where_it_stopped(server: FileServer, tmp_path:
     assert report.exit_code == 0, report
     assert server.ranges == [None, "bytes=50000-", "bytes=50000-"]
     assert (step.load(root=str(tmp_path)).path / "texts.zip").read_bytes() == CONTENT
+
+
+def test_a_killed_step_leaves_its_bytes_and_their_version(server: FileServer, tmp_path: Path) -> None:
+    """Killed before its commit, when the whole file is there; and midway, of a file that is another one by now."""
+    ctx = StepContext.for_test(tmp_path / "1")
+    download.fn(server.url, sha256=DIGEST, ctx=ctx)
+    again = StepContext.for_test(tmp_path / "2", earlier_work=["earlier"])
+    (tmp_path / "2").mkdir()
+    (tmp_path / "1" / "work").rename(tmp_path / "2" / "earlier")
+    download.fn(server.url, sha256=DIGEST, ctx=again)
+    assert server.ranges == [None, f"bytes={len(CONTENT)}-"]  # to which there is no more
+    assert (again.local_output() / "data.bin").read_bytes() == CONTENT
+
+    (tmp_path / "2" / "earlier" / "partial").write_bytes(b"older" * 1000)
+    (tmp_path / "2" / "earlier" / "partial.version").write_text('"1"')
+    server.etag = '"2"'
+    server.ranges.clear()
+    shutil.rmtree(tmp_path / "2" / "work")
+    (again.local_output() / "data.bin").unlink()
+    third = StepContext.for_test(tmp_path / "2", earlier_work=["earlier"])
+    download.fn(server.url, sha256=DIGEST, ctx=third)
+    assert server.ranges == ["bytes=5000-"]  # answered with all of the new file
+    assert (third.local_output() / "data.bin").read_bytes() == CONTENT
+    assert (tmp_path / "2" / "earlier" / "partial").read_bytes() == b"older" * 1000
 
 
 def test_another_file_is_not_published(server: FileServer, tmp_path: Path) -> None:
@@ -136,7 +161,9 @@ def byte_tokenizer() -> dict[str, object]:
     return byte_tokenizer_content()
 
 
-def ask(hub: FakeHub, root: Path, environment: dict[str, str] | None = None, **arguments: object) -> dict[str, object]:
+def ask(
+    hub: FakeHub, root: Path, environment: dict[str, str] | None = None, /, **arguments: object
+) -> dict[str, object]:
     """In a process of its own: the client reads where the hub is when it is imported."""
     variables = {name: value for name, value in os.environ.items() if not name.startswith("HF_")}
     variables |= {"HF_ENDPOINT": hub.url, "HF_HOME": str(root / "hf"), "HF_HUB_DISABLE_XET": "1", **(environment or {})}
