@@ -25,9 +25,7 @@ def heuristics(documents: Documents, *, workers: Runtime[int | None] = None, ctx
     from marin_corpus.filters.heuristics import SCHEMA, measure_heuristics
 
     opened = documents.open()
-    return attributes_artifact(
-        opened, SCHEMA.names, measure_heuristics(opened, output=StepOutput(ctx, workers=workers))
-    )
+    return attributes_artifact(opened, SCHEMA.names, measure_heuristics(opened, StepOutput(ctx, workers=workers)))
 
 
 @step
@@ -49,7 +47,7 @@ def language(
     opened = documents.open()
     config = LanguageConfig(max_characters=max_characters)
     return attributes_artifact(
-        opened, SCHEMA.names, identify_languages(opened, config, output=StepOutput(ctx, workers=workers))
+        opened, SCHEMA.names, identify_languages(opened, config, StepOutput(ctx, workers=workers))
     )
 
 
@@ -65,7 +63,7 @@ def pii(documents: Documents, *, workers: Runtime[int | None] = None, ctx: StepC
     from marin_corpus.filters.pii import SCHEMA, find_pii
 
     opened = documents.open()
-    return attributes_artifact(opened, SCHEMA.names, find_pii(opened, output=StepOutput(ctx, workers=workers)))
+    return attributes_artifact(opened, SCHEMA.names, find_pii(opened, StepOutput(ctx, workers=workers)))
 
 
 @step
@@ -94,7 +92,7 @@ def compute_attributes(
 
     opened = documents.open()
     config = CustomConfig(function=function, columns=columns, options=options)
-    summaries = compute_custom(opened, config, output=StepOutput(ctx, workers=workers))
+    summaries = compute_custom(opened, config, StepOutput(ctx, workers=workers))
     return attributes_artifact(opened, custom_schema(config).names, summaries)
 
 

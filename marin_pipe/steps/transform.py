@@ -58,7 +58,7 @@ def extract_text(
     from marin_corpus.transform import html as transform
 
     config = transform.ExtractConfig(extractor=extractor)
-    written = transform.extract_text(documents.open(), config, output=StepOutput(ctx, workers=workers))
+    written = transform.extract_text(documents.open(), config, StepOutput(ctx, workers=workers))
     return documents_artifact(written.parts, dropped=written.dropped)
 
 
@@ -87,7 +87,7 @@ def normalise(
     config = transform.NormaliseConfig(
         unicode_form=unicode_form, max_spaces=max_spaces, max_blank_lines=max_blank_lines
     )
-    written = transform.normalise(documents.open(), config, output=StepOutput(ctx, workers=workers))
+    written = transform.normalise(documents.open(), config, StepOutput(ctx, workers=workers))
     return documents_artifact(written.parts, dropped=written.dropped)
 
 
@@ -110,5 +110,5 @@ def split_documents(
     from marin_corpus.transform import split as transform
 
     config = transform.SplitConfig(max_characters=max_characters)
-    written = transform.split_documents(documents.open(), config, output=StepOutput(ctx, workers=workers))
+    written = transform.split_documents(documents.open(), config, StepOutput(ctx, workers=workers))
     return documents_artifact(written.parts, dropped=written.dropped)

@@ -33,7 +33,7 @@ class CustomConfig:
                 )
 
 
-def compute_custom(documents: DocumentSet, config: CustomConfig, *, output: Output) -> list[Any]:
+def compute_custom(documents: DocumentSet, config: CustomConfig, output: Output) -> list[Any]:
     """Write the columns for all documents, in the order of their names; see `map_attributes`.
 
     Raises:

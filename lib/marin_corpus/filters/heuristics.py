@@ -74,7 +74,7 @@ _NO_LETTER = r"[^\p{L}\p{N}]*"
 _POLICY = "terms of use|privacy policy|cookie policy|uses cookies|use of cookies|use cookies"
 
 
-def measure_heuristics(documents: DocumentSet, *, output: Output) -> list[Any]:
+def measure_heuristics(documents: DocumentSet, output: Output) -> list[Any]:
     """Write the columns of `SCHEMA` for all documents; see `heuristics_batch` and `map_attributes`.
 
     Memory: about 30 bytes for each byte of text of a row group (16 MB, or one longer document).

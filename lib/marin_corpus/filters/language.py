@@ -36,7 +36,7 @@ class LanguageConfig:
             raise BadConfig(f"max_characters={self.max_characters} must be at least 1")
 
 
-def identify_languages(documents: DocumentSet, config: LanguageConfig, *, output: Output) -> list[Any]:
+def identify_languages(documents: DocumentSet, config: LanguageConfig, output: Output) -> list[Any]:
     """Write `language` (ISO 639 code, `UNDETERMINED` for a text without words) and `language_score` (0 to 1).
 
     Raises:

@@ -38,7 +38,7 @@ SCHEMA = pa.schema(
 )
 
 
-def find_pii(documents: DocumentSet, *, output: Output) -> list[Any]:
+def find_pii(documents: DocumentSet, output: Output) -> list[Any]:
     """Write the columns of `SCHEMA` for all documents; see `map_attributes`."""
     return map_attributes(documents, pii_batch, None, schema=SCHEMA, output=output)
 

@@ -41,7 +41,7 @@ class ExtractConfig:
             )
 
 
-def extract_text(documents: DocumentSet, config: ExtractConfig, *, output: Output) -> Written:
+def extract_text(documents: DocumentSet, config: ExtractConfig, output: Output) -> Written:
     """Write the text of documents that are HTML pages.
 
     Pages without text are dropped and counted, and so are those that nest elements deeper than `MAX_DEPTH`, which would

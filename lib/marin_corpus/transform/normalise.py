@@ -48,7 +48,7 @@ class NormaliseConfig:
             raise BadConfig(f"max_blank_lines={self.max_blank_lines} must be at least 0")
 
 
-def normalise(documents: DocumentSet, config: NormaliseConfig, *, output: Output) -> Written:
+def normalise(documents: DocumentSet, config: NormaliseConfig, output: Output) -> Written:
     """Write the documents with their texts normalised.
 
     Texts of which nothing is left are dropped and counted. So are those with more than a thousand combining marks in a

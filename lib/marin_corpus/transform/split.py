@@ -22,7 +22,7 @@ class SplitConfig:
             raise BadConfig(f"max_characters={self.max_characters} must be at least 1")
 
 
-def split_documents(documents: DocumentSet, config: SplitConfig, *, output: Output) -> Written:
+def split_documents(documents: DocumentSet, config: SplitConfig, output: Output) -> Written:
     """Write the documents, those of more than `max_characters` in pieces; see `split_text`.
 
     A piece's meta is that of its document and `piece` (from 0), `num_pieces`, and `split_from`, the document's id.

@@ -97,8 +97,8 @@ def test_published_rules_on_real_text_whatever_the_workers(tmp_path) -> None:
     ]
     texts[7] = f"Write to president@example.com or call (212) 555-0123. {texts[7]}"
     documents = write_documents(tmp_path / "documents", texts, num_parts=4)
-    measure_heuristics(documents, output=LocalOutput(tmp_path / "heuristics"))
-    find_pii(documents, output=LocalOutput(tmp_path / "pii"))
+    measure_heuristics(documents, LocalOutput(tmp_path / "heuristics"))
+    find_pii(documents, LocalOutput(tmp_path / "pii"))
     attributes = [AttributeSet.open(tmp_path / "heuristics"), AttributeSet.open(tmp_path / "pii")]
     for workers in (1, 2):
         result = consolidate(

@@ -175,7 +175,7 @@ def test_columns_of_a_set_whatever_the_workers(tmp_path) -> None:
     texts = [" ".join(rng.choices(["one", "two", "three.\n"], k=rng.randrange(40))) for _ in range(60)]
     documents = write_documents(tmp_path / "documents", texts, num_parts=3)
     for workers in (1, 2):
-        summaries = measure_heuristics(documents, output=LocalOutput(tmp_path / f"{workers}", workers=workers))
+        summaries = measure_heuristics(documents, LocalOutput(tmp_path / f"{workers}", workers=workers))
         assert sum(summary["sums"]["num_words"] for summary in summaries) == sum(len(text.split()) for text in texts)
     assert files_of(tmp_path / "1") == files_of(tmp_path / "2")
     attributes = AttributeSet.open(tmp_path / "1")

@@ -85,7 +85,7 @@ def test_neither_network_nor_cache_is_touched(tmp_path, monkeypatch) -> None:
 def test_columns_of_a_set_whatever_the_workers(tmp_path) -> None:
     documents = write_documents(tmp_path / "documents", [*ARTICLE.values(), ""], num_parts=3)
     for workers in (1, 2):
-        identify_languages(documents, LanguageConfig(), output=LocalOutput(tmp_path / f"{workers}", workers=workers))
+        identify_languages(documents, LanguageConfig(), LocalOutput(tmp_path / f"{workers}", workers=workers))
     assert files_of(tmp_path / "1") == files_of(tmp_path / "2")
     parts = AttributeSet.open(tmp_path / "1").parts
     assert [name for part in parts for name in read_attributes(part)["language"].to_pylist()] == [*ARTICLE, "und"]
@@ -100,7 +100,7 @@ def test_a_missing_package_says_what_to_install(tmp_path, monkeypatch) -> None:
     )
     language._detector.cache_clear()
     with pytest.raises(BadConfig, match=r"marin-pipe\[language\]"):
-        identify_languages(documents, LanguageConfig(), output=LocalOutput(tmp_path / "out"))
+        identify_languages(documents, LanguageConfig(), LocalOutput(tmp_path / "out"))
     assert not (tmp_path / "out").exists()
 
 
@@ -114,7 +114,7 @@ def test_another_model_is_refused(tmp_path, monkeypatch) -> None:
     monkeypatch.setattr(importlib.util, "find_spec", lambda *_: spec)
     language._detector.cache_clear()
     with pytest.raises(Mismatch, match="is not the model that is expected"):
-        identify_languages(documents, LanguageConfig(), output=LocalOutput(tmp_path / "out"))
+        identify_languages(documents, LanguageConfig(), LocalOutput(tmp_path / "out"))
 
 
 def test_settings_are_checked() -> None:

@@ -22,7 +22,7 @@ PAGES += ["itertools", "json", "logging", "re", "sqlite3"]
 def extract(tmp_path: Path, pages: list[str], extractor: str) -> tuple[list[str], dict[str, int]]:
     documents = write_documents(tmp_path / "in", pages)
     config = ExtractConfig(extractor=extractor)  # type: ignore[arg-type]
-    result = extract_text(documents, config, output=LocalOutput(tmp_path / "out"))
+    result = extract_text(documents, config, LocalOutput(tmp_path / "out"))
     parts = DocumentSet.open(tmp_path / "out").parts
     return [t for part in parts for batch in read_batches(part) for t in batch["text"].to_pylist()], result.dropped
 

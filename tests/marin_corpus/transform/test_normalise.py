@@ -76,7 +76,7 @@ def test_long_runs_take_linear_time(run) -> None:
 def test_prose_stays_and_empty_texts_are_dropped(tmp_path) -> None:
     texts = [normalise_text(text, NormaliseConfig()) for text in speeches(1990, 1995)]
     documents = write_documents(tmp_path / "in", [*texts, " \r\n\x00"])
-    result = normalise(documents, NormaliseConfig(), output=LocalOutput(tmp_path / "out"))
+    result = normalise(documents, NormaliseConfig(), LocalOutput(tmp_path / "out"))
     assert result.dropped == {"no text": 1}
     before, after = documents.parts[0], DocumentSet.open(tmp_path / "out").parts[0]
     assert (after.num_documents, after.text_bytes) == (len(texts), before.text_bytes - 4)
@@ -86,7 +86,7 @@ def test_marks_without_end_are_dropped_and_counted(tmp_path) -> None:
     # Ordering a megabyte of them would take minutes.
     texts = ["a" + "\u0315\u0300" * 500_000, "a" + "\u0315\x00\u0300" * 500_000, "a" + "\u0315\u0300" * 500]
     documents = write_documents(tmp_path / "in", texts)
-    result = normalise(documents, NormaliseConfig(), output=LocalOutput(tmp_path / "out"))
+    result = normalise(documents, NormaliseConfig(), LocalOutput(tmp_path / "out"))
     assert result.dropped == {"too many combining marks in a row": 2}
 
 

@@ -49,7 +49,7 @@ def test_speeches_are_cut_at_paragraphs() -> None:
 def test_documents(tmp_path) -> None:
     long, short = "word " * 5, "short"
     documents = write_documents(tmp_path / "in", [short, long])
-    split_documents(documents, SplitConfig(max_characters=10), output=LocalOutput(tmp_path / "out"))
+    split_documents(documents, SplitConfig(max_characters=10), LocalOutput(tmp_path / "out"))
     (part,) = DocumentSet.open(tmp_path / "out").parts
     rows = [row for batch in read_batches(part) for row in batch.to_pylist()]
     parent = document_id(long)
