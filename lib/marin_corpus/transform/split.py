@@ -1,5 +1,6 @@
 """`split_documents`: long documents in pieces, so that no later step meets a text of unbounded length."""
 
+import unicodedata
 from collections.abc import Iterator
 from dataclasses import dataclass
 
@@ -9,6 +10,8 @@ from marin_corpus.documents.write import Written
 from marin_corpus.errors import BadConfig
 from marin_corpus.output import Output
 from marin_corpus.transform.map import map_documents
+
+_JOINER = "\u200d"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -48,7 +51,7 @@ def split_text(text: str, max_characters: int) -> list[str]:
     """Pieces of at most `max_characters`, which put together are the text.
 
     Each ends after the last empty line that leaves it at least half full, or else after the last line, or else after
-    the last whitespace that does; or else where it is full.
+    the last whitespace that does; or else where it is full, but not before an accent or within a joined emoji.
     """
     pieces = []
     start = 0
@@ -67,6 +70,15 @@ def _cut(text: str, first: int, last: int) -> int:
         if found >= 0:
             return found + len(separator)
     for position in range(last, first, -1):
-        if text[position - 1].isspace():
+        if text[position - 1].isspace() and not _is_within_character(text, position):
+            return position
+    for position in range(last, first, -1):
+        if not _is_within_character(text, position):
             return position
     return last
+
+
+def _is_within_character(text: str, position: int) -> bool:
+    """Whether a reader sees one character there: marks and joiners belong to what stands before them."""
+    before, after = text[position - 1], text[position]
+    return unicodedata.category(after)[0] == "M" or _JOINER in (before, after) or (before, after) == ("\r", "\n")

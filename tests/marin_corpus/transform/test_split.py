@@ -33,6 +33,10 @@ def test_pieces_are_the_text(text, max_characters) -> None:
         ("x\n\nabcdefghijklmnop", ["x\n\nabcdefghi", "jklmnop"]),
         ("one\u3000two\u3000three\u3000four", ["one\u3000two\u3000", "three\u3000four"]),
         ("a" * 25, ["a" * 12, "a" * 12, "a"]),
+        ("a" * 11 + "e\u0301\u0302" + "b" * 5, ["a" * 11, "e\u0301\u0302" + "b" * 5]),
+        ("a" * 11 + "\U0001f469\u200d\U0001f680" + "b" * 5, ["a" * 11, "\U0001f469\u200d\U0001f680" + "b" * 5]),
+        ("a" * 11 + "\r\n" + "b" * 5, ["a" * 11, "\r\n" + "b" * 5]),
+        ("a" + "\u0301" * 15, ["a" + "\u0301" * 11, "\u0301" * 4]),
     ],
 )
 def test_where_cuts_fall(text, pieces) -> None:
