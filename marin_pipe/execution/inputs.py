@@ -9,6 +9,7 @@ import copy
 import glob
 import hashlib
 import json
+import logging
 import os
 import re
 import tempfile
@@ -292,6 +293,8 @@ def _remembered(location: str, pattern: str) -> tuple[FileEntry, ...]:
 def _find_remote(location: str, pattern: str) -> tuple[FileEntry, ...]:
     from fsspec.core import url_to_fs
 
+    if location.startswith("hf://"):
+        _quieten("httpx", "httpx2")
     system, path = url_to_fs(location)
     system.invalidate_cache()
     if not pattern:
@@ -309,6 +312,14 @@ def _find_remote(location: str, pattern: str) -> tuple[FileEntry, ...]:
         for name, info in sorted(found.items())
         if info["type"] == "file"
     )
+
+
+def _quieten(*names: str) -> None:
+    """Loggers that tell of each request: there are thousands, and addresses of private files hold signatures."""
+    for name in names:
+        logger = logging.getLogger(name)
+        if logger.level == logging.NOTSET:
+            logger.setLevel(logging.WARNING)
 
 
 def _remote_digest(system: Any, path: str, info: dict[str, Any]) -> str:

@@ -5,7 +5,7 @@ from typing import Literal
 
 from marin_corpus.errors import BadConfig, BadInput
 
-_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*(/[\w.-]+)?")
+_REPOSITORY = re.compile(r"[A-Za-z0-9][\w.-]*/[\w.-]+", re.ASCII)
 _COMMIT = re.compile(r"[0-9a-f]{40}")
 
 
@@ -19,14 +19,14 @@ def hub_url(repository: str, *, revision: str, files: str, kind: Literal["datase
     """
     if not _REPOSITORY.fullmatch(repository):
         raise BadConfig(f"repository={repository!r} must be 'organisation/name'")
+    place = f"datasets/{repository}" if kind == "dataset" else repository
     if not _COMMIT.fullmatch(revision):
         raise BadConfig(
             f"revision={revision!r} must be the 40 hex digits of a commit",
             why="a branch or tag may be another one tomorrow, and nobody would notice",
-            next=f"the hub shows the commits of {repository} under Files, History",
+            next=f"`git ls-remote https://huggingface.co/{place}` prints the commits of its branches and tags",
         )
     _check(repository, revision, kind)
-    place = f"datasets/{repository}" if kind == "dataset" else repository
     return f"hf://{place}@{revision}/{files.lstrip('/')}"
 
 

@@ -209,6 +209,7 @@ def bucket():
         ("https://example.org/x", "aiohttp", "pip install aiohttp"),
         ("gs://bucket/x", "gcsfs", "'marin-pipe[gcs]'"),
         ("s3://bucket/*", "s3fs", "'marin-pipe[s3]'"),
+        ("hf://datasets/people/speeches/*", "huggingface_hub", "'marin-pipe[hf]'"),
     ],
 )
 def test_a_store_whose_library_is_missing_says_what_to_install(url, package, fix, monkeypatch):
@@ -264,6 +265,8 @@ def test_a_change_in_a_store_is_noticed_by_the_worker(bucket):
         (("gs", "gcs"), {"crc32c": "AAAAAA=="}, "crc32c:AAAAAA=="),
         ("s3", {"ETag": '"098f6bcd"'}, "etag:098f6bcd"),
         ("http", {"ETag": 'W/"weak"'}, sha256("a")),
+        ("hf", {"blob_id": "2e65", "lfs": None}, "git:2e65"),
+        ("hf", {"blob_id": "2e65", "lfs": {"sha256": "ca97", "size": 1}}, "sha256:ca97"),
         ("gs", {}, sha256("a")),
     ],
 )
