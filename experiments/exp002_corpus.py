@@ -72,7 +72,8 @@ def report_corpus(
         drops = ", ".join(f"{count} {reason}" for reason, count in documents.dropped.items() if count) or "none"
         lines.append(f"* {name}: {documents.num_documents} documents, {documents.text_bytes:,} bytes; dropped: {drops}")
     rows = loader.peek(0, tokenizer=tokenizer.open())[:4]
-    lines += ["", "# Plan", "", "```", str(loader.plan(num_steps)), "```", "", "# First rows", "", "```", *map(str, rows), "```"]
+    lines += ["", "# Plan", "", "```", str(loader.plan(num_steps)), "```"]
+    lines += ["", "# First rows", "", "```", *map(str, rows), "```"]
     (ctx.output / "report.md").write_text("\n".join(lines) + "\n", encoding="utf-8")
 
 

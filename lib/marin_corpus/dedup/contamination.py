@@ -16,7 +16,7 @@ import numpy as np
 import pyarrow as pa
 
 from marin_corpus.dedup.contamination_index import EvaluationIndex, Ngrams
-from marin_corpus.dedup.contamination_report import describe_match, write_report
+from marin_corpus.dedup.contamination_report import Contamination, describe_match, write_report
 from marin_corpus.documents.attributes import AttributeWriter, write_attributes_manifest
 from marin_corpus.documents.read import DocumentPart, DocumentSet, read_batches
 from marin_corpus.errors import BadConfig
@@ -48,18 +48,6 @@ class ContaminationConfig:
             raise BadConfig(f"threshold={self.threshold} must lie above 0 and not above 1")
         if self.shown_matches < 0:
             raise BadConfig(f"shown_matches={self.shown_matches} must not be negative")
-
-
-@dataclass(frozen=True, kw_only=True)
-class Contamination:
-    """What was found in a set of documents."""
-
-    num_documents: int
-    num_contaminated: int
-    contaminated_by_set: dict[str, int]
-    """Contaminated documents by the evaluation set of the item that overlaps most: they sum to `num_contaminated`."""
-    items_found_by_set: dict[str, int]
-    """Items that contaminate any document."""
 
 
 @dataclass(frozen=True)

@@ -6,21 +6,31 @@
 import json
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from itertools import islice
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
+from marin_corpus.dedup.contamination_index import EvaluationIndex
 from marin_corpus.output import Output
 from marin_corpus.words import segments, split_words, word_spans
-
-if TYPE_CHECKING:
-    from marin_corpus.dedup.contamination import Contamination
-    from marin_corpus.dedup.contamination_index import EvaluationIndex
 
 REPORT = "report.md"
 MATCHES = "matches.jsonl"
 _CONTEXT_WORDS = 8
 _PASSAGE_CHARACTERS = 1000
 _MOST_FOUND = 20
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contamination:
+    """What was found in a set of documents."""
+
+    num_documents: int
+    num_contaminated: int
+    contaminated_by_set: dict[str, int]
+    """Contaminated documents by the evaluation set of the item that overlaps most: they sum to `num_contaminated`."""
+    items_found_by_set: dict[str, int]
+    """Items that contaminate any document."""
 
 
 def describe_match(text: str, item: Mapping[str, Any], positions: Sequence[int]) -> dict[str, Any]:
@@ -106,8 +116,8 @@ def _marks(spans: Sequence[tuple[int, int]], begin: int, end: int) -> list[list[
 
 def write_report(
     output: Output,
-    index: "EvaluationIndex",
-    found: "Contamination",
+    index: EvaluationIndex,
+    found: Contamination,
     threshold: float,
     items_found: Mapping[int, int],
     matches: Sequence[Mapping[str, Any]],
@@ -136,7 +146,7 @@ def write_report(
     output.write_file(REPORT, "\n".join(section for section in sections if section).encode())
 
 
-def _set_table(index: "EvaluationIndex", found: "Contamination") -> str:
+def _set_table(index: EvaluationIndex, found: Contamination) -> str:
     rows = [
         "| set | items | looked for | repeated | too short | boilerplate | found | documents |",
         "| --- | --- | --- | --- | --- | --- | --- | --- |",
@@ -150,7 +160,7 @@ def _set_table(index: "EvaluationIndex", found: "Contamination") -> str:
     return "\n".join(rows) + "\n"
 
 
-def _most_found(index: "EvaluationIndex", items_found: Mapping[int, int]) -> str:
+def _most_found(index: EvaluationIndex, items_found: Mapping[int, int]) -> str:
     """Items in many documents: perhaps common text, which says nothing about contamination."""
     often = sorted((-count, item) for item, count in items_found.items() if count > 1)
     if not often:

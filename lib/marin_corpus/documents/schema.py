@@ -42,8 +42,12 @@ def document_id(text: str) -> str:
 
 
 def encode_meta(meta: Mapping[str, Any]) -> str:
-    """Equal values give equal text, whatever the order of the names."""
-    return json.dumps(meta, ensure_ascii=False, sort_keys=True, separators=(",", ":")) if meta else "{}"
+    """Equal values give equal text, whatever the order of the names.
+
+    Raises:
+        ValueError, TypeError: a value that JSON cannot say, such as NaN.
+    """
+    return json.dumps(meta, ensure_ascii=False, sort_keys=True, separators=(",", ":"), allow_nan=False)
 
 
 class RowsDigest:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
-from marin_corpus.order.packing import PackedDocuments, Packing, Windows
+from marin_corpus.order.packing import PackedDocuments, Packing, Windows, ranges
 from marin_corpus.order.permutation import Integers
 
 # Reading a short piece of a document asks for at least so many tokens, and less than twice as many as it needs.
@@ -126,13 +126,13 @@ class WindowReader:
         first = np.searchsorted(document_ends, starts, side="right")
         # Documents that begin inside of a window behind its first input.
         counts = np.searchsorted(document_ends, starts + shape[1], side="left") - first
-        row, number = _ranges(counts + 1)
+        row, number = ranges(counts + 1)
         begins = document_ends[np.minimum(first[row] + number - 1, len(document_ends) - 1)] - starts[row]
         begins = row * shape[1] + np.where(number == 0, 0, begins)
         batch["segment_ids"][rows], batch["positions"][rows] = _runs(begins, number + 1, shape)
         # Nothing that attention sees tells how the next document begins: no weight for its first token.
         counts = np.searchsorted(document_ends, starts + shape[1], side="right") - first
-        row, number = _ranges(counts)
+        row, number = ranges(counts)
         weights = np.array(batch["loss_weights"][rows])
         weights[row, document_ends[first[row] + number] - starts[row] - 1] = 0.0
         batch["loss_weights"][rows] = weights
@@ -206,7 +206,7 @@ class DocumentReader:
     def _pieces(self, sequences: Integers) -> tuple[Integers, Integers, Integers]:
         """Pieces [P] of these sequences, the row of each, and its number in that row."""
         first = self.packing.first_pieces[sequences]
-        row, within = _ranges(self.packing.first_pieces[sequences + 1] - first)
+        row, within = ranges(self.packing.first_pieces[sequences + 1] - first)
         return first[row] + within, row, within
 
     def _reads(self, lengths: Integers) -> Sequence[tuple[int, Integers]]:
@@ -215,12 +215,6 @@ class DocumentReader:
         needed = np.maximum(lengths + 1, _SHORTEST_READ)
         rounded = np.minimum(1 << np.ceil(np.log2(needed)).astype(np.int64), longest)
         return [(int(length), np.flatnonzero(rounded == length)) for length in np.unique(rounded)]
-
-
-def _ranges(lengths: Integers) -> tuple[Integers, Integers]:
-    """Of each element of ranges laid end to end: which range it is in, and its place there."""
-    which = np.repeat(np.arange(len(lengths)), lengths)
-    return which, np.arange(len(which)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def _runs(begins: Integers, segments: Integers, shape: tuple[int, int]) -> tuple[NDArray[np.int32], NDArray[np.int32]]:

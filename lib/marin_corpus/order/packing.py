@@ -111,9 +111,15 @@ def _pieces(document_ends: NDArray[np.int64], sequence_length: int) -> tuple[NDA
     document_starts = np.concatenate((np.zeros(1, np.int64), document_ends[:-1]))
     targets = np.maximum(document_ends - document_starts - 1, 0)
     num_pieces = (targets + sequence_length - 1) // sequence_length
-    document = np.repeat(np.arange(len(targets)), num_pieces)
-    within = (np.arange(len(document)) - np.repeat(np.cumsum(num_pieces) - num_pieces, num_pieces)) * sequence_length
+    document, within = ranges(num_pieces)
+    within = within * sequence_length
     return document_starts[document] + within, np.minimum(targets[document] - within, sequence_length)
+
+
+def ranges(lengths: Integers) -> tuple[Integers, Integers]:
+    """Of each element of ranges laid end to end: which range it is in, and its place there."""
+    which = np.repeat(np.arange(len(lengths)), lengths)
+    return which, np.arange(len(which)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
 
 
 def _best_fit_decreasing(lengths: list[int], capacity: int) -> list[list[int]]:

@@ -14,11 +14,9 @@ from marin_corpus.output import Output
 from marin_corpus.tokenizers.byte_level import CHARACTER_OF_BYTE
 from marin_corpus.tokenizers.files import write_tokenizer
 from marin_corpus.tokenizers.templates import check_special_tokens
-from marin_corpus.tokenizers.tokenizer import SpecialTokens, Tokenizer
+from marin_corpus.tokenizers.tokenizer import END_OF_TEXT, PADDING, SpecialTokens, Tokenizer
 
-END_OF_TEXT = "<|endoftext|>"
-PADDING = "<|padding|>"
-_PIECES = (
+_PATTERN = (
     r"(?i:'s|'t|'re|'ve|'m|'ll|'d)"  # English contractions
     r"|[^\r\n\p{L}\p{N}]?\p{L}+"  # a word, with the blank or mark before it
     r"|\p{N}{1,%d}"  # digits in groups
@@ -97,7 +95,7 @@ def train_bpe(documents: Sequence[DocumentSet], config: BpeConfig, output: Outpu
     """
     sample, held_out = _sample(documents, config)
     model = tokenizers.Tokenizer(models.BPE())
-    pattern = tokenizers.Regex(_PIECES % config.max_digits)
+    pattern = tokenizers.Regex(_PATTERN % config.max_digits)
     model.pre_tokenizer = pre_tokenizers.Sequence(
         [
             pre_tokenizers.Split(pattern, "isolated"),

@@ -3,10 +3,9 @@
 from typing import Any
 
 from marin_corpus.output import Output
-from marin_corpus.tokenizers.bpe import END_OF_TEXT, PADDING
 from marin_corpus.tokenizers.byte_level import CHARACTER_OF_BYTE
 from marin_corpus.tokenizers.files import write_tokenizer
-from marin_corpus.tokenizers.tokenizer import SpecialTokens, Tokenizer
+from marin_corpus.tokenizers.tokenizer import END_OF_TEXT, PADDING, SpecialTokens, Tokenizer
 
 
 def write_byte_tokenizer(output: Output) -> Tokenizer:

@@ -16,6 +16,10 @@ from marin_corpus.errors import BadConfig, BadInput
 from marin_corpus.tokenizers.byte_level import token_to_bytes
 from marin_corpus.tokenizers.fast import NotExpressible, encode_ordinary, make_encoding
 
+END_OF_TEXT = "<|endoftext|>"
+PADDING = "<|padding|>"
+"""The special tokens of tokenizers made here."""
+
 
 @dataclass(frozen=True, kw_only=True)
 class SpecialTokens:

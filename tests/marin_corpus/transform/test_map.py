@@ -50,6 +50,7 @@ def returns(_document: Document, options: str) -> Any:
         "no text": Document(None, "s", {}),  # type: ignore[arg-type]
         "no source": Document("t", 1, {}),  # type: ignore[arg-type]
         "set": Document("t", "s", {"x": {1}}),
+        "not a number": Document("t", "s", {"x": float("nan")}),
         "surrogate": "\ud800",
     }[options]
 
@@ -103,6 +104,7 @@ def test_a_failing_function_is_reported_with_its_document(tmp_path, function) ->
         ("no text", "text is a value of type NoneType"),
         ("no source", "source is a value of type int"),
         ("set", "set"),
+        ("not a number", "JSON compliant"),
         ("surrogate", "surrogates not allowed"),
     ],
 )
