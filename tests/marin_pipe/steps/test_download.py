@@ -127,9 +127,13 @@ if "token" in arguments:
     arguments["token"] = Secret(arguments["token"])
 kind = {"dataset": hugging_face_dataset, "model": tokenizer_from_hub}[arguments.pop("kind", "dataset")]
 try:
+    plan_only = arguments.pop("plan_only", False)
     step = kind(**arguments)
 except Exception as error:
     print(json.dumps({"error": type(error).__name__, "message": str(error)}))
+    sys.exit()
+if plan_only:
+    print(json.dumps(step.bound.canonical["files"]))
     sys.exit()
 report = run({"step": step}, root=sys.argv[1], backend="inline")
 assert report.exit_code == 0, report
@@ -143,16 +147,27 @@ def hub() -> Iterator[FakeHub]:
     small = b'{"text": "a first text"}\n{"text": "a second text"}\n'
     large = b"".join(b'{"text": "text number %d of a large file"}\n' % number for number in range(200))
     files = {"data/small.jsonl": small, "data/large.jsonl": large, "README.md": b"# about"}
+    tables = {f"{part}/0000.parquet": table([f"{part} {number}" for number in range(50)]) for part in ("train", "test")}
     tokenizer = {"tokenizer.json": json.dumps(byte_tokenizer()).encode(), "model.safetensors": b"0" * 5000}
     hub = FakeHub(
         [
             Repository("dataset", "people/speeches", COMMIT, files),
+            Repository("dataset", "people/tables", COMMIT, {f"default/{name}": data for name, data in tables.items()}),
             Repository("dataset", "people/private", COMMIT, files, token=TOKEN),
             Repository("model", "people/model", COMMIT, tokenizer),
         ]
     )
     yield hub
     hub.close()
+
+
+def table(texts: list[str]) -> bytes:
+    import pyarrow as pa
+    import pyarrow.parquet as pq
+
+    buffer = io.BytesIO()
+    pq.write_table(pa.table({"text": texts}), buffer)
+    return buffer.getvalue()
 
 
 def byte_tokenizer() -> dict[str, object]:
@@ -184,12 +199,22 @@ def test_a_dataset_of_the_hub_becomes_documents(hub: FakeHub, tmp_path: Path) ->
     assert found["result"]["sources"] == {"people/speeches": 202}  # type: ignore[index]
 
 
-def test_files_are_known_without_being_fetched(hub: FakeHub, tmp_path: Path) -> None:
+def test_tables_in_folders_are_what_is_read_unless_said_otherwise(hub: FakeHub, tmp_path: Path) -> None:
+    found = ask(hub, tmp_path, repository="people/tables", revision=COMMIT)
+    assert found["result"]["num_documents"] == 100  # type: ignore[index]
+
+
+def test_files_are_known_by_the_hubs_digests_without_being_fetched(hub: FakeHub, tmp_path: Path) -> None:
     """Asking what would run reads no file's content."""
     hub.requests.clear()
-    answer = ask(hub, tmp_path, repository="people/speeches", revision=COMMIT, files="none/*.jsonl")
-    assert answer["error"] == "GraphError"
+    found = ask(hub, tmp_path, repository="people/speeches", revision=COMMIT, files="data/*.jsonl", plan_only=True)
     assert [request for request in hub.requests if "resolve" in request] == []
+    small, large = (hub.repositories[0].files[f"data/{name}.jsonl"] for name in ("small", "large"))
+    git_sha1 = hashlib.sha1(b"blob %d\0" % len(small) + small, usedforsecurity=False).hexdigest()
+    assert found["$files"] == [
+        ["large.jsonl", len(large), f"sha256:{hashlib.sha256(large).hexdigest()}"],
+        ["small.jsonl", len(small), f"git:{git_sha1}"],
+    ]
 
 
 def test_a_private_dataset_needs_its_token(hub: FakeHub, tmp_path: Path) -> None:
