@@ -160,6 +160,21 @@ class InputFiles(_External):
         known = self if self.entries else self.resolved()
         return [UPath(known.location) / entry.path for entry in known.entries]
 
+    def check_content(self, path: "UPath", data: bytes) -> None:
+        """Compare what was read of one of the files with its digest, where that is one that we can compute.
+
+        Raises:
+            InputChanged: something else was read.
+        """
+        for entry, known in zip(self.entries, self.paths, strict=True):
+            kind, _, _ = entry.digest.partition(":")
+            if known == path and kind in _DIGESTS and _DIGESTS[kind](data) != entry.digest:
+                raise InputChanged(
+                    f"{path} is not what was listed: {len(data)} bytes came, whose digest is not {entry.digest}",
+                    why="the file changed after the graph was built, or a proxy or mirror gave another one",
+                    next="start the experiment again; if that does not help, look at where the file comes from",
+                )
+
     def _split(self) -> tuple[str, str]:
         text = _without_scheme(self.text)
         magic = _MAGIC.search(text, text.find("://") + 3 if _is_remote(text) else 0)
@@ -176,6 +191,19 @@ class InputFiles(_External):
 
     def __repr__(self) -> str:
         return f"InputFiles({self.text!r})"
+
+
+def _sha256_digest(data: bytes) -> str:
+    return f"sha256:{hashlib.sha256(data).hexdigest()}"
+
+
+def _git_digest(data: bytes) -> str:
+    """Git's name for a blob."""
+    blob = b"blob %d\0" % len(data) + data
+    return f"git:{hashlib.sha1(blob, usedforsecurity=False).hexdigest()}"
+
+
+_DIGESTS = {"sha256": _sha256_digest, "git": _git_digest}
 
 
 def _form(entries: tuple[FileEntry, ...]) -> list[Any]:

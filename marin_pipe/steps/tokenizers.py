@@ -102,7 +102,8 @@ def tokenizer_from_files(
 
     for secret in secrets:
         secret.reveal()
-    tokenizer = copy_tokenizer(files.paths, StepOutput(ctx))
+    known = files if files.entries else files.resolved()
+    tokenizer = copy_tokenizer(known.paths, StepOutput(ctx), check=known.check_content)
     return TokenizerFiles(
         vocab_size=tokenizer.vocab_size,
         digest=tokenizer.digest,

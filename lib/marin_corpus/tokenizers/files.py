@@ -1,7 +1,7 @@
 """Writing and copying a tokenizer the way hubs lay it out: `tokenizer.json` and `tokenizer_config.json`."""
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from marin_corpus.errors import Mismatch
@@ -43,8 +43,18 @@ def write_tokenizer(
     output.write_file("tokenizer_config.json", _encode(config))
 
 
-def copy_tokenizer(files: Sequence["UPath"], output: Output) -> Tokenizer:
+def copy_tokenizer(
+    files: Sequence["UPath"],
+    output: Output,
+    *,
+    check: Callable[["UPath", bytes], object],
+) -> Tokenizer:
     """Copy the files of `TOKENIZER_FILES` that are among `files`, all of one folder, and check that they load.
+
+    Args:
+        files: what to choose from.
+        output: where they go.
+        check: called with each file to copy and what was read of it, before any is written; raises if that is wrong.
 
     Raises:
         Mismatch: there is no `tokenizer.json`, or there are several.
@@ -59,11 +69,12 @@ def copy_tokenizer(files: Sequence["UPath"], output: Output) -> Tokenizer:
             next='give the files of one folder, as in InputFiles("folder/*")',
         )
     folder = found["tokenizer.json"][0].parent
+    contents = {path: path.read_bytes() for paths in found.values() for path in paths if path.parent == folder}
+    for path, data in contents.items():
+        check(path, data)
     tokenizer = load_tokenizer(folder)
-    for name, paths in found.items():
-        for path in paths:
-            if path.parent == folder:
-                output.write_file(name, path.read_bytes())
+    for path, data in contents.items():
+        output.write_file(path.name, data)
     return tokenizer
 
 
