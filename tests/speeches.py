@@ -37,7 +37,7 @@ def verses() -> list[str]:
 def write_documents(folder: Path, texts: Sequence[str], *, source: str = "test", num_parts: int = 1) -> DocumentSet:
     """The texts in order, over as many parts."""
     output, parts = LocalOutput(folder), []
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     for index in range(num_parts):
         begin, end = len(texts) * index // num_parts, len(texts) * (index + 1) // num_parts
         with DocumentWriter(folder / f"part-{index:05d}.parquet", part_text_bytes=None) as writer:

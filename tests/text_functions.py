@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from marin_corpus.documents.schema import Document
-from speeches import speeches, write_documents
+from speeches import speeches
+from text_steps import fill
 
 from marin_pipe import StepContext, step
 from marin_pipe.steps.artifacts import Documents
-from marin_pipe.steps.documents import documents_artifact
 
 
 def label(document: Document, options: dict[str, str]) -> Document:
@@ -25,10 +25,5 @@ def lines(document: Document, options: int) -> Iterator[Document]:
 @step
 def pages(*, num_parts: int = 5, ctx: StepContext) -> Documents:
     """Speeches as HTML pages, and one without text."""
-    folder = ctx.local_output()
-    folder.rmdir()
     texts = [f"<html><body><article><p>{text}</p></article></body></html>" for text in speeches(1990, 2000)]
-    written = write_documents(folder, [*texts, "<html></html>"], num_parts=num_parts)
-    return documents_artifact(
-        [{"num_documents": p.num_documents, "text_bytes": p.text_bytes, "sources": p.sources} for p in written.parts]
-    )
+    return fill(ctx, [*texts, "<html></html>"], num_parts=num_parts)

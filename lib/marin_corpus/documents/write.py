@@ -29,7 +29,7 @@ class Written:
 
     parts: tuple[Mapping[str, Any], ...]
     """The manifest's entries."""
-    dropped: Mapping[str, int]
+    dropped: dict[str, int]
     """Number of documents or records for which nothing was written, by reason."""
 
 

@@ -1,23 +1,12 @@
 from pathlib import Path
 
 from marin_corpus.documents.attributes import read_attributes
-from speeches import paragraphs, speeches, verses, write_documents
+from speeches import paragraphs, speeches, verses
+from text_steps import fill
 
 from marin_pipe import StepContext, run, step
 from marin_pipe.steps.artifacts import Documents
 from marin_pipe.steps.decontaminate import decontaminate, evaluation_items
-from marin_pipe.steps.documents import documents_artifact
-
-
-def fill(texts: list[str], source: str, ctx: StepContext) -> Documents:
-    folder = ctx.local_output() / "documents"
-    documents = write_documents(folder, texts, source=source, num_parts=2)
-    for file in folder.iterdir():
-        file.rename(ctx.local_output() / file.name)
-    folder.rmdir()
-    return documents_artifact(
-        [{"num_documents": p.num_documents, "text_bytes": p.text_bytes, "sources": p.sources} for p in documents.parts]
-    )
 
 
 @step
@@ -25,13 +14,13 @@ def dirty_speeches(*, ctx: StepContext) -> Documents:
     """Paragraphs of an address; the third holds a verse in capitals."""
     texts = paragraphs(speeches(1990, 1990))[:20]
     texts[2] += f" {verses()[120].upper()}"
-    return fill(texts, "sotu", ctx)
+    return fill(ctx, texts, source="sotu", num_parts=2)
 
 
 @step
 def questions(source: str, begin: int, *, ctx: StepContext) -> Documents:
     """Verses as an evaluation set."""
-    return fill(verses()[begin : begin + 100], source, ctx)
+    return fill(ctx, verses()[begin : begin + 100], source=source, num_parts=2)
 
 
 def test_contamination_through_the_engine(tmp_path: Path) -> None:

@@ -4,18 +4,18 @@ import json
 import subprocess
 import sys
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import pytest
 from marin_corpus.documents.attributes import read_attributes
 from marin_corpus.documents.read import read_batches
 from marin_corpus.errors import BadConfig, BadInput
 from marin_corpus.filters.rules import GOPHER_REPETITION
-from speeches import files_of, paragraphs, speeches, write_documents
+from speeches import files_of, paragraphs, speeches
+from text_steps import artifact, fill
 
 from marin_pipe import Step, StepContext, run, step
 from marin_pipe.steps.artifacts import Documents
-from marin_pipe.steps.documents import documents_artifact
 from marin_pipe.steps.filters import compute_attributes, consolidate, heuristics, language, pii
 
 TEXTS = [
@@ -29,12 +29,7 @@ TEXTS = [
 @step
 def texts(values: tuple[str, ...], *, num_parts: int = 1, ctx: StepContext) -> Documents:
     """These texts as documents."""
-    folder = ctx.local_output()
-    folder.rmdir()
-    written = write_documents(folder, values, num_parts=num_parts)
-    return documents_artifact(
-        [{"num_documents": p.num_documents, "text_bytes": p.text_bytes, "sources": p.sources} for p in written.parts]
-    )
+    return fill(ctx, values, num_parts=num_parts)
 
 
 def count_questions(batch: Any, options: dict[str, str]) -> dict[str, list[Any]]:
@@ -129,17 +124,6 @@ def test_a_filter_of_ones_own(tmp_path) -> None:
     assert attributes.sums == {"asks": 2, "num_marks": 3}
     (part,) = attributes.open().parts
     assert read_attributes(part).to_pydict() == {"asks": [True, False, True], "num_marks": [1, 0, 2]}
-
-
-def artifact(folder: Path, values: list[str], *, num_parts: int = 1) -> Documents:
-    written = write_documents(folder, values, num_parts=num_parts)
-    documents = Documents(
-        num_documents=written.num_documents,
-        text_bytes=written.text_bytes,
-        num_parts=len(written.parts),
-        sources=written.sources,
-    )
-    return cast(Documents, documents.located_at(str(folder)))
 
 
 def measure(batch: Any, options: dict[str, float | None]) -> dict[str, list[float | None]]:

@@ -1,27 +1,19 @@
 import json
 from pathlib import Path
-from typing import cast
 
 from marin_corpus.documents.attributes import read_attributes
-from speeches import paragraphs, speeches, write_documents
+from speeches import paragraphs, speeches
+from text_steps import artifact, fill
 
 from marin_pipe import StepContext, run, step
 from marin_pipe.steps.artifacts import Documents
-from marin_pipe.steps.documents import documents_artifact
 from marin_pipe.steps.quality import quality, train_quality_classifier
 
 
 @step
 def some_paragraphs(first_year: int, last_year: int, *, ctx: StepContext) -> Documents:
     """A few paragraphs of speeches of these years."""
-    folder = ctx.local_output() / "documents"
-    documents = write_documents(folder, paragraphs(speeches(first_year, last_year))[:400])
-    for file in folder.iterdir():
-        file.rename(ctx.local_output() / file.name)
-    folder.rmdir()
-    return documents_artifact(
-        [{"num_documents": p.num_documents, "text_bytes": p.text_bytes, "sources": p.sources} for p in documents.parts]
-    )
+    return fill(ctx, paragraphs(speeches(first_year, last_year))[:400])
 
 
 def test_classifier_and_scores_through_the_engine(tmp_path: Path) -> None:
@@ -52,17 +44,9 @@ def test_classifier_and_scores_through_the_engine(tmp_path: Path) -> None:
 
 
 def test_the_steps_are_plain_functions(tmp_path: Path) -> None:
-    artifacts = []
-    for name, years in (("new", (1980, 1990)), ("old", (1850, 1855))):
-        written = write_documents(tmp_path / name, paragraphs(speeches(*years))[:200])
-        artifact = Documents(
-            num_documents=written.num_documents,
-            text_bytes=written.text_bytes,
-            num_parts=1,
-            sources=written.sources,
-        )
-        artifacts.append(cast(Documents, artifact.located_at(written.url)))
+    new = artifact(tmp_path / "new", paragraphs(speeches(1980, 1990))[:200])
+    old = artifact(tmp_path / "old", paragraphs(speeches(1850, 1855))[:200])
     ctx = StepContext.for_test(tmp_path / "model")
-    classifier = train_quality_classifier.fn(positive=artifacts[0], negative=artifacts[1], num_buckets=1 << 14, ctx=ctx)
+    classifier = train_quality_classifier.fn(positive=new, negative=old, num_buckets=1 << 14, ctx=ctx)
     assert classifier.num_positive == classifier.num_negative == 200
     assert {file.name for file in ctx.output.iterdir()} == {"weights.f32", "model.json"}

@@ -8,13 +8,14 @@ import pytest
 from marin_corpus.errors import BadInput, Mismatch
 from marin_corpus.tokenizers.chat import encode_chat
 from marin_corpus.tokenizers.templates import CHAT_SPECIAL_TOKENS, DEFAULT_CHAT_TEMPLATE
-from speeches import paragraphs, speeches, write_documents
+from speeches import paragraphs, speeches
+from text_steps import artifact, fill
 from tokenizers import Tokenizer
 from upath import UPath
 
 from marin_pipe import InputFiles, StepContext, run, step
+from marin_pipe.execution.inputs import InputChanged
 from marin_pipe.steps.artifacts import Documents
-from marin_pipe.steps.documents import documents_artifact
 from marin_pipe.steps.tokenizers import TokenizerFiles, byte_tokenizer, tokenizer_from_files, train_bpe
 
 TEXT = "Fellow citizens, 12345 of you — <|endoftext|> 👍🏽\r\n"
@@ -23,11 +24,7 @@ TEXT = "Fellow citizens, 12345 of you — <|endoftext|> 👍🏽\r\n"
 @step
 def some_speeches(first_year: int, last_year: int, *, ctx: StepContext) -> Documents:
     """Paragraphs of speeches of these years."""
-    made = write_documents(ctx.local_output() / "made", paragraphs(speeches(first_year, last_year))[:400])
-    for file in (ctx.local_output() / "made").iterdir():
-        file.rename(ctx.local_output() / file.name)
-    (ctx.local_output() / "made").rmdir()
-    return documents_artifact([vars(part) for part in made.parts])
+    return fill(ctx, paragraphs(speeches(first_year, last_year))[:400])
 
 
 def test_trained_tokenizers_through_the_engine(tmp_path: Path) -> None:
@@ -57,12 +54,9 @@ def test_trained_tokenizers_through_the_engine(tmp_path: Path) -> None:
 
 
 def test_bytes_per_token_is_that_of_held_out_text(tmp_path: Path) -> None:
-    documents = write_documents(tmp_path / "documents", paragraphs(speeches(1990, 2000)))
-    artifact = cast(
-        Documents, Documents(num_documents=1, text_bytes=1, num_parts=1, sources={}).located_at(documents.url)
-    )
+    documents = artifact(tmp_path / "documents", paragraphs(speeches(1990, 2000)))
     ctx = StepContext.for_test(tmp_path / "tokenizer")
-    files = train_bpe.fn(artifact, vocab_size=2000, ctx=ctx)
+    files = train_bpe.fn(documents, vocab_size=2000, ctx=ctx)
     reference = Tokenizer.from_file(str(ctx.output / "tokenizer.json"))
     fresh = "\n".join(paragraphs(speeches(1985, 1989))[:200])
     measured = len(fresh.encode()) / len(reference.encode(fresh).ids)
@@ -114,6 +108,19 @@ def test_a_tokenizer_of_a_remote_folder(tmp_path: Path) -> None:
     assert {file.name: file.read_bytes() for file in ctx.output.iterdir()} == {
         file.name: file.read_bytes() for file in made.output.iterdir()
     }
+
+
+def test_other_content_than_was_listed_is_not_copied(tmp_path: Path) -> None:
+    """As a mirror gives it that lists the files of a hub and serves others."""
+    ctx = StepContext.for_test(tmp_path / "made")
+    byte_tokenizer.fn(ctx=ctx)
+    content = (ctx.output / "tokenizer.json").read_text()
+    files = make_folder(tmp_path / "hub", tokenizer__json=content)
+    (tmp_path / "hub" / "tokenizer.json").write_text(content.replace("<|padding|>", "<|PADDING|>"))
+    ctx = StepContext.for_test(tmp_path / "copy")
+    with pytest.raises(InputChanged, match=r"tokenizer\.json is not what was listed"):
+        tokenizer_from_files.fn(files, ctx=ctx)
+    assert list(ctx.output.iterdir()) == []
 
 
 def test_a_chat_template_travels_with_the_tokenizer(tmp_path: Path) -> None:
