@@ -56,8 +56,9 @@ def consolidate(
         documents: the documents.
         attributes: attributes of exactly these documents.
         drop: (reason, expression) pairs. An expression is SQL over the columns of all attributes and of the documents
-            (id, text, source, meta), evaluated for one document at a time. NaN counts as null. It must not be null for
-            a document that no earlier reason drops: write COALESCE(column, value) to say what a null means.
+            (id, text, source, meta), evaluated for one document at a time. NaN counts as null, and so does what has no
+            value, such as x / 0. It must not be null for a document that no earlier reason drops: write
+            COALESCE(column, value) to say what a null means.
         edits: columns of spans to apply; where they overlap, see `merge_spans`.
         prefixes: one for each of `attributes`, put before the names of its columns: tells equal names apart.
         output: gets the parts, `documents.json`, and `drops.json`: for each reason its expression, number of documents,
@@ -229,7 +230,7 @@ class _Shard:
                     for column in columns_of(expression, schema, name=reason)
                     if column not in SCHEMA.names and not isinstance(schema[column], pl.List)
                 )
-        results = rows.select(self._expressions)
+        results = self._evaluate(rows, self._expressions)
         found: list[str | None] = [None] * len(rows)
         undecided = pl.Series([True]).new_from_index(0, len(rows))
         for (reason, expression), holds in zip(self._drop, results, strict=True):
@@ -241,11 +242,25 @@ class _Shard:
             undecided &= ~holds.fill_null(False)
         return found
 
+    def _evaluate(self, rows: pl.DataFrame, expressions: Sequence[pl.Expr]) -> Iterator[pl.Series]:
+        """What each expression gives for these rows."""
+        for (reason, expression), compiled in zip(self._drop, expressions, strict=True):
+            try:
+                yield rows.select(compiled).to_series()
+            except pl.exceptions.PolarsError as error:
+                raise BadInput(
+                    f"the expression of {reason!r}, {expression!r}, cannot be evaluated for documents of {self._part}",
+                    why=str(error).split("\n", maxsplit=1)[0],
+                    next="it must have a value for every document: compute a column for it by a function instead",
+                ) from error
+
     def _refuse_null(self, reason: str, expression: str, rows: pl.DataFrame, row: int) -> None:
         nulls = [column for column in self._shown[reason] if rows[column][row] is None] or ["column"]
         raise BadInput(
             f"the expression of {reason!r}, {expression!r}, is null for document {rows['id'][row]} of {self._part}",
-            why=f"{', '.join(nulls)} is null or NaN there" if nulls != ["column"] else "nothing says what null means",
+            why=f"{', '.join(nulls)} is null or NaN there"
+            if nulls != ["column"]
+            else "it divides by zero, or a function has no value",
             next=f"say what a missing value means: COALESCE({nulls[0]}, ...) in place of {nulls[0]}",
         )
 

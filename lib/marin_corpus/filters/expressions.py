@@ -34,6 +34,10 @@ FUNCTIONS = frozenset((
 ))
 """Functions of one document's values. Aggregates, windows and what reads files are none."""
 # fmt: on
+_PARTIAL_FUNCTIONS = frozenset(("ln", "log10", "pow", "sqrt"))
+"""Functions that have no value for some numbers."""
+_MAX_OPERATORS = 400
+"""polars takes time that grows with the cube of their number: seconds for so many, for some thousands a crash."""
 
 
 def columns_of(expression: str, known: Mapping[str, Any], *, name: str) -> tuple[str, ...]:
@@ -53,28 +57,43 @@ def columns_of(expression: str, known: Mapping[str, Any], *, name: str) -> tuple
         if kind == "quoted":
             columns[_known(token[1:-1].replace('""', '"'), known, expression, name)] = None
         elif kind == "word":
-            if token in known:
+            is_call = position + 1 < len(tokens) and tokens[position + 1][1] == "("
+            if token in known and not is_call:
                 columns[token] = None
             elif token.lower() in _KEYWORDS:
                 continue
-            elif position + 1 < len(tokens) and tokens[position + 1][1] == "(":
+            elif is_call:
                 _check_function(token, expression, name)
             else:
                 _known(token, known, expression, name)
     if not columns:
         raise BadConfig(f"{_where(expression, name)} names no column", next=f"use some of {', '.join(known)}")
+    num_operators = sum(
+        token.lower() in ("and", "or", "not") or (kind == "operator" and token not in {"(", ")", ","})
+        for kind, token in tokens
+    )
+    if num_operators > _MAX_OPERATORS:
+        raise BadConfig(
+            f"the expression of {name!r}, {expression[:60]!r}..., has {num_operators} operators; at most "
+            f"{_MAX_OPERATORS} are evaluated",
+            next="compare with many values by IN (...), use several reasons, or compute a column for it",
+        )
     return tuple(columns)
 
 
 def compile_expression(expression: str, schema: Mapping[str, pl.DataType], *, name: str) -> pl.Expr:
-    """A polars expression that gives a boolean for each document.
+    """A polars expression that gives a boolean, or null, for each document.
+
+    A division by zero is null, and so is a function without a value, such as the root of a negative number.
 
     Raises:
         BadConfig: see `columns_of`; or it is no SQL, its types do not fit, or its result is no boolean.
     """
     columns_of(expression, schema, name=name)
     try:
-        compiled = pl.sql_expr(expression)
+        pl.sql_expr(expression)
+        # In parentheses it can have no alias: in "num_words < 50 clean" that would be the column which was to decide.
+        compiled = pl.sql_expr(f"({_without_nan([token for _, token in _tokens(expression, name)])})")
         result = pl.DataFrame(schema=dict(schema)).select(compiled).dtypes
     except pl.exceptions.PolarsError as error:
         raise BadConfig(
@@ -105,6 +124,45 @@ def _tokens(expression: str, name: str) -> list[tuple[str, str]]:
             tokens.append((str(match.lastgroup), match.group()))
         position = match.end()
     return tokens
+
+
+def _without_nan(tokens: list[str]) -> str:
+    """The expression with NULL where polars would give NaN, which it holds to be greater than all, or infinities."""
+    pieces, at = [], 0
+    while at < len(tokens):
+        token = tokens[at]
+        if token in ("/", "%"):
+            end = _operand_end(tokens, at + 1)
+            pieces.append(f"{token} NULLIF({_without_nan(tokens[at + 1 : end])}, 0)")
+        elif token.lower() in _PARTIAL_FUNCTIONS and tokens[at + 1 : at + 2] == ["("]:
+            end = _operand_end(tokens, at)
+            call = f"{token} {_without_nan(tokens[at + 1 : end])}"
+            for none in ("NaN", "inf", "-inf"):
+                call = f"NULLIF({call}, CAST('{none}' AS DOUBLE))"
+            pieces.append(call)
+        else:
+            end = at + 1
+            pieces.append(token)
+        at = end
+    return " ".join(pieces)
+
+
+def _operand_end(tokens: list[str], begin: int) -> int:
+    """Behind the operand that begins there: a literal or column, a call, or what stands in parentheses."""
+    at = begin
+    while tokens[at : at + 1] in (["-"], ["+"]):
+        at += 1
+    if tokens[at : at + 1] != ["("] and tokens[at + 1 : at + 2] == ["("]:
+        at += 1
+    pairs = {"(": ")", "case": "end"}
+    opening = tokens[at].lower() if at < len(tokens) else ""
+    depth = 0
+    for end in range(at, len(tokens)):
+        word = tokens[end].lower()
+        depth += (word == opening) - (word == pairs.get(opening))
+        if depth == 0 or opening not in pairs:
+            return end + 1
+    return len(tokens)
 
 
 def _known(column: str, known: Mapping[str, Any], expression: str, name: str) -> str:

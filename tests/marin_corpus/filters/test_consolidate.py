@@ -182,6 +182,20 @@ def test_a_null_is_an_error_unless_an_earlier_reason_drops_it(tmp_path, missing)
     assert result.dropped == {"low": 1}
 
 
+@pytest.mark.parametrize(
+    ("expression", "message"),
+    [
+        ("1 / score > 1", r"'r'.*is null for document(.|\n)*it divides by zero"),
+        ("CAST(text AS INT) > 1", r"'r'.*cannot be evaluated for documents of (.|\n)*conversion"),
+    ],
+)
+def test_an_expression_without_a_value_drops_nothing_silently(tmp_path, small, expression, message) -> None:
+    documents, scores = small
+    with pytest.raises(BadInput, match=message):
+        consolidate(documents, [scores], drop=(("r", expression),), output=LocalOutput(tmp_path / "out"))
+    assert not (tmp_path / "out/documents.json").exists()
+
+
 def test_columns_of_two_sets_need_prefixes_if_their_names_are_equal(tmp_path, small) -> None:
     documents, scores = small
     reversed_scores = {text: -float(index) for index, text in enumerate("abcdefgh")}

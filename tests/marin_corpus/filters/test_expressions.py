@@ -45,6 +45,9 @@ ATOMS = [
     *("coalesce(num_words, 0) = 0", "language LIKE '%t%'", "abs(score) = 1", "length(language) > 2", "-score < 0"),
     *("CASE WHEN clean THEN num_words > 5 ELSE score < 0 END", "language IS NOT NULL", "num_words NOT IN (0, 99)"),
     *("num_words % 3 = 0", '"num_words" = 10', "lower(language) < 'e'", "1e1 = num_words", "score > .4"),
+    *("score / num_words > 0", "2.5 / - (num_words * num_words) < 0", "7 % num_words = 7", "sqrt(score) > 0"),
+    *("ln(score * 2) >= 0 OR clean", "1.0 / CASE WHEN clean THEN num_words ELSE 0 END + 1 > 1", "pow(score, 0.5) > 0"),
+    *("1.0 / coalesce(num_words, 0) / 2 > 0", "sqrt(sqrt(score) - 1) > 0", "log10(num_words) > score"),
 ]
 
 
@@ -86,6 +89,7 @@ REFUSED = [
     *("*", "num_words & 1", "num_words > 1 AS x", "'num_words > 1'", "num_words @ 1", "num_words\x00 > 1", '"" > 1'),
     *("num_words > 1)", "(num_words > 1", "__import__('os')", "COLUMNS('.*') > 1", '"^num.*$" > 1', "NUM_WORDS > 1"),
     *(r"language = '\' OR SUM(num_words) > 1 OR language = 'x'", "num_words OVER () > 1", "num_words, score"),
+    *("num_words > 1 clean", "num_words > 1 AS clean", "num_words > 1) OR (clean"),
 ]
 
 
@@ -101,6 +105,18 @@ def test_a_backslash_escapes_nothing() -> None:
     assert columns_of(expression, SCHEMA, name="r") == ("language",)
     compiled = compile_expression(expression, SCHEMA, name="r")
     assert pl.DataFrame(ROWS, SCHEMA).select(compiled).to_series().to_list() == [False, False, None, False]
+
+
+def test_a_column_called_like_an_aggregate_makes_none_of_it() -> None:
+    with pytest.raises(BadConfig, match="calls 'sum'"):
+        compile_expression("sum(num_words) > 1", {**SCHEMA, "sum": pl.Int64()}, name="r")
+
+
+def test_more_operators_than_can_be_evaluated_are_refused() -> None:
+    with pytest.raises(BadConfig, match="has 20001 operators; at most"):
+        compile_expression("num_words" + " + 1" * 20_000 + " > 1", SCHEMA, name="r")
+    values = ", ".join(map(str, range(1000)))
+    assert evaluate(f"num_words IN ({values})") == [True, True, None, True]
 
 
 def test_columns_are_named_once_in_order() -> None:
