@@ -1,5 +1,6 @@
 """`extract_text`: the text of HTML pages."""
 
+import re
 from dataclasses import dataclass
 from typing import Literal, get_args
 
@@ -14,10 +15,11 @@ from marin_corpus.transform.nesting import is_too_deep
 Extractor = Literal["main_content", "all_text"]
 
 TOO_DEEP = "nested too deeply"
-MAX_DEPTH = 512
-"""Where browsers, too, stop to nest elements. Pages that people made stay below 100."""
-_MAX_REPEATED = 1_000_000
+MAX_DEPTH = 2000
+"""For which parsers take a tenth of a second. Pages that people made stay below 100; browsers stop at 512."""
+_MAX_REPEATED = 2_000_000
 
+_TAG = re.compile(r"<[a-zA-Z!/]")
 _NO_TEXT_WITHIN = ["script", "style", "nav", "noscript", "template"]
 _BLOCKS = (
     "address,article,aside,blockquote,br,dd,details,div,dl,dt,fieldset,figcaption,figure,footer,form,h1,h2,h3,h4,h5,h6,"
@@ -44,14 +46,17 @@ class ExtractConfig:
 def extract_text(documents: DocumentSet, config: ExtractConfig, output: Output) -> Written:
     """Write the text of documents that are HTML pages.
 
-    Pages without text are dropped and counted, and so are those that nest elements deeper than `MAX_DEPTH`, which would
-    take a parser minutes.
+    A text without any tag is no page, and stays as it is. Pages without text are dropped and counted, and so are those
+    that nest elements deeper than `MAX_DEPTH`, which would take a parser minutes.
     """
     return map_documents(documents, _extract_document, config, output=output)
 
 
 def _extract_document(document: Document, config: ExtractConfig) -> str | Drop:
     page = document.text
+    if not _TAG.search(page):
+        # A parser would join its lines.
+        return page if page.strip() else Drop(NO_TEXT)
     if is_too_deep(page, max_depth=MAX_DEPTH, max_repeated=_MAX_REPEATED):
         return Drop(TOO_DEEP)
     text = _main_content(page) if config.extractor == "main_content" else _all_text(page)

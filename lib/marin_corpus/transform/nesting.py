@@ -53,6 +53,8 @@ _CLOSES: dict[str, tuple[frozenset[str], frozenset[str]]] = {
     "tfoot": (frozenset({"tbody", "thead", "tfoot"}), _BLOCKS | {"td", "th"}),
 } | {name: (frozenset({"p"}), frozenset()) for name in _BLOCKS - {"button", "li", "dd", "dt", "select"}}
 _USUAL_FORMATTING = 8
+_MAX_STEPS = 5_000_000
+"""Half a second here. An 8 MB page of documentation comes to 72 thousand."""
 _MAX_ATTRIBUTES = 1000
 _LONG_TAG = re.compile(rf"<[a-z][^>]{{{2 * _MAX_ATTRIBUTES}}}+", re.IGNORECASE)
 _MANY_ATTRIBUTES = re.compile(
@@ -64,7 +66,8 @@ _MANY_ATTRIBUTES = re.compile(
 def is_too_deep(page: str, *, max_depth: int, max_repeated: int) -> bool:
     """Whether elements nest deeper than `max_depth`, or something as costly holds.
 
-    That is: open formatting would be repeated more than `max_repeated` times, or a tag has over a thousand attributes.
+    That is: open formatting would be repeated more than `max_repeated` times, a tag has over a thousand attributes, or
+    all tags together look at more than `_MAX_STEPS` open elements.
     Parsers of HTML walk up the open elements at every tag, repeat open formatting (`<b>`) in every paragraph until it
     is closed, and compare each attribute with those before it; so 100 thousand open elements, half a megabyte, take
     them minutes, and open formatting takes gigabytes. The depth is an estimate by the main rules of HTML's tree
@@ -72,11 +75,12 @@ def is_too_deep(page: str, *, max_depth: int, max_repeated: int) -> bool:
     """
     if _LONG_TAG.search(page) and _MANY_ATTRIBUTES.search(page):
         return True
-    if page.count("<") - page.count("</") <= min(max_depth, isqrt(max_repeated)):
+    if page.count("<") - page.count("</") <= min(max_depth, isqrt(2 * max_repeated)):
         return False  # most pages: there are no more start tags than that
     stack: list[str] = []
     num_formatting = 0
     repeated = 0
+    steps = 0
     for _, tag in _TAG.findall(page):
         name = tag.lower()
         if name[:1] == "/":
@@ -86,25 +90,28 @@ def is_too_deep(page: str, *, max_depth: int, max_repeated: int) -> bool:
             if stack and stack[-1] == name:
                 stack.pop()
             else:
-                _end(stack, name)
+                steps += _end(stack, name)
+                if steps > _MAX_STEPS:
+                    return True
             continue
         if not name or name in _VOID:
             continue
         if name in _CLOSES:
-            _end_implied(stack, *_CLOSES[name])
+            steps += _end_implied(stack, *_CLOSES[name])
         if name in _FORMATTING:
             num_formatting += 1
         elif name in ("td", "th") and "table" in stack:
             num_formatting = 0  # formatting does not leave its cell
         repeated += max(0, num_formatting - _USUAL_FORMATTING)
         stack.append(name)
-        if len(stack) > max_depth or repeated > max_repeated:
+        if len(stack) > max_depth or repeated > max_repeated or steps > _MAX_STEPS:
             return True
     return False
 
 
-def _end(stack: list[str], name: str) -> None:
-    """Close the element that the end tag belongs to, if it can reach one."""
+def _end(stack: list[str], name: str) -> int:
+    """Close the element that the end tag belongs to, if it can reach one; returns how many were looked at."""
+    depth = len(stack)
     is_block = name in _BLOCKS or name in _SCOPES
     is_cell_or_table = name in ("table", "td", "th")
     for index in range(len(stack) - 1, -1, -1):
@@ -114,19 +121,22 @@ def _end(stack: list[str], name: str) -> None:
                 del stack[index]
             else:
                 del stack[index:]
-            return
+            return depth - index
         if open_name in _SCOPES and not (is_cell_or_table and open_name in ("td", "th", "caption")):
-            return
+            return depth - index
         if not is_block and name not in _FORMATTING and open_name in _BLOCKS:
-            return
+            return depth - index
+    return depth
 
 
-def _end_implied(stack: list[str], names: frozenset[str], between: frozenset[str]) -> None:
-    """Close what a start tag closes."""
+def _end_implied(stack: list[str], names: frozenset[str], between: frozenset[str]) -> int:
+    """Close what a start tag closes; returns how many elements were looked at."""
+    depth = len(stack)
     for index in range(len(stack) - 1, -1, -1):
         open_name = stack[index]
         if open_name in names:
             del stack[index:]
-            return
+            return depth - index
         if (open_name in _BLOCKS or open_name in _SCOPES) and open_name not in between:
-            return
+            return depth - index
+    return depth

@@ -115,6 +115,7 @@ def test_pages_that_would_hold_a_parser_up_are_dropped_and_counted(tmp_path, ext
         "".join(f"<b a={n}>" for n in range(2_000)) + "<p>x" * 100_000,
         "<p " + " ".join(f"a{n}=1" for n in range(1_000_000)) + ">hello",
         "<div><object></div>" * 100_000,
+        "<br>" * 3000 + "<ul><object>" + "<span>" * 1000 + "hello" + "</ul>" * 100_000,
     ]
     texts, dropped = extract(tmp_path, [*pages, "<p>hello"], extractor)
     assert [text.strip() for text in texts] == ["hello"]
