@@ -17,9 +17,10 @@ INTRODUCTION = """\
 
 Written by `make docs` from the steps themselves.
 
-Ready-made steps, by module of `marin_pipe.steps`. Each takes the handles or artifacts of others, and arguments that bear
-identity unless they are marked *runtime*. [From raw text to batches](../explanation/data-flow.md) shows how they go
-together; [file formats](file-formats.md) says what they leave. A function marked *makes several steps* is a shorthand.
+Ready-made steps, by module of `marin_pipe.steps`. Each takes the handles or artifacts of others, and arguments that
+bear identity unless they are marked *runtime*. [From raw text to batches](../explanation/data-flow.md) shows how they
+go together; [file formats](file-formats.md) says what they leave, [attributes](attributes.md) which columns there are.
+A function marked *makes several steps* is a shorthand.
 """
 
 MODULES = {

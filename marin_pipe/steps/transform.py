@@ -12,6 +12,23 @@ from marin_pipe.steps.output import StepOutput
 
 
 @step
+def join_documents(
+    documents: tuple[Documents, ...], *, workers: Runtime[int | None] = None, ctx: StepContext
+) -> Documents:
+    """Make one set of several, for steps that look across documents; `source` still tells them apart.
+
+    Args:
+        documents: in the order in which they follow each other.
+        workers: processes to use at once; None for as many as the step's cores.
+        ctx: filled in by the engine.
+    """
+    from marin_corpus.documents.join import join_documents as join
+
+    written = join([each.open() for each in documents], StepOutput(ctx, workers=workers))
+    return documents_artifact(written.parts, dropped=written.dropped)
+
+
+@step
 def map_documents(
     documents: Documents,
     *,
@@ -47,6 +64,8 @@ def extract_text(
     ctx: StepContext,
 ) -> Documents:
     """Extract the text of documents that are HTML pages; drops pages without text, and those nested too deeply.
+
+    Texts without any tag stay as they are.
 
     Args:
         documents: whose texts are HTML.

@@ -65,7 +65,7 @@ def _checked(batch: pa.RecordBatch, config: CustomConfig) -> Mapping[str, Any]:
                 next="return one value for each document of the batch, in its order",
             )
         try:
-            checked[field.name] = pa.array(columns[field.name], type=field.type)
+            checked[field.name] = _column(columns[field.name], field.type)
         except (pa.ArrowException, TypeError) as error:
             raise BadInput(
                 f"{name} returned values of {field.name!r} that are no {config.columns[field.name]}: {error}",
@@ -73,3 +73,8 @@ def _checked(batch: pa.RecordBatch, config: CustomConfig) -> Mapping[str, Any]:
                 next="correct the function or the type",
             ) from error
     return checked
+
+
+def _column(values: Any, kind: pa.DataType) -> pa.Array:
+    """Arrow would cut the fractions off numbers that are asked for as integers; a cast refuses them."""
+    return pa.array(values).cast(kind) if pa.types.is_integer(kind) else pa.array(values, type=kind)

@@ -48,7 +48,11 @@ def encode_chat(
     """
     template = tokenizer.chat_template if template is None else template
     if template is None:
-        raise BadConfig("the tokenizer has no chat template", next="give one, such as template=DEFAULT_CHAT_TEMPLATE")
+        raise BadConfig(
+            "the tokenizer has no chat template",
+            next="give a template, or train a tokenizer with chat_template=DEFAULT_CHAT_TEMPLATE "
+            "(of marin_corpus.tokenizers.templates)",
+        )
     _check_messages(messages)
     marks = choose_marks([template, json.dumps([messages, tools], ensure_ascii=False)])
     guard = _guard(tuple(tokenizer.special_tokens), marks.breaks)
@@ -65,7 +69,7 @@ def encode_chat(
             f"none of the {len(messages)} messages is one to learn from",
             why=f"their roles are {', '.join(sorted({str(each['role']) for each in messages}))}; the loss counts what "
             "the assistant writes",
-            next="leave the conversation out",
+            next="call the role that is learned from 'assistant', or leave the conversation out",
         )
     return ids, mask
 

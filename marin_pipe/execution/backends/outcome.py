@@ -55,10 +55,9 @@ def failure(error: BaseException, *, usage: Usage, retryable: bool) -> Failed:
 
 
 def _is_explained(error: BaseException) -> bool:
-    """Whether an error says what happened and what to do next, as ours and those of the libraries below steps do."""
-    if not type(error).__module__.startswith(("marin_pipe.", "marin_corpus.", "marin_trainer.", "marin_storage.")):
-        return False
-    return bool(getattr(error, "what", "")) and bool(getattr(error, "next", ""))
+    """Whether an error says what happened, why and what to do, as ours and those of the libraries below steps do."""
+    ours = type(error).__module__.startswith(("marin_pipe.", "marin_corpus.", "marin_trainer.", "marin_storage."))
+    return ours and bool(getattr(error, "what", ""))
 
 
 def _shown(value: Any, show: Callable[[Any], str]) -> str:

@@ -125,3 +125,14 @@ def test_pages_that_would_hold_a_parser_up_are_dropped_and_counted(tmp_path, ext
 def test_extractor_that_does_not_exist() -> None:
     with pytest.raises(BadConfig, match="trafilatura"):
         ExtractConfig(extractor="trafilatura")  # type: ignore[arg-type]
+
+
+def test_a_text_without_tags_stays_as_it_is(tmp_path: Path) -> None:
+    """A parser would join its lines, and take a `<` between numbers for the beginning of a tag."""
+    texts = ["first line\nsecond line\n\n  indented: 1 < 2 and 3 > 2 & so on", "<p>a page</p>"]
+    extract_text(
+        write_documents(tmp_path / "in", texts), ExtractConfig(extractor="main_content"), LocalOutput(tmp_path / "out")
+    )
+    (part,) = DocumentSet.open(tmp_path / "out").parts
+    (batch,) = read_batches(part, ("text",))
+    assert batch["text"].to_pylist() == [texts[0], "a page"]

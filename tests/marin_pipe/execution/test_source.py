@@ -120,6 +120,8 @@ def test_the_projects_own_libraries_count_where_ever_they_are_installed(
         }
     )
     monkeypatch.syspath_prepend(project.folder / "site-packages")
+    for name in [name for name in sys.modules if name.partition(".")[0] == "marin_corpus"]:
+        monkeypatch.delitem(sys.modules, name)
     assert "marin_corpus.text.clean" in project.fingerprint().parts
 
 

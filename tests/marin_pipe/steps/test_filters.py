@@ -51,6 +51,10 @@ def texts_for_numbers(batch: Any, _options: None) -> dict[str, list[str]]:
     return {"x": ["one"] * len(batch)}
 
 
+def fractions(batch: Any, _options: None) -> dict[str, list[float]]:
+    return {"x": [0.25] * len(batch)}
+
+
 def load(found: Step[Any], root: Path) -> Any:
     return found.load(root=str(root))
 
@@ -144,6 +148,7 @@ def test_sums_leave_out_what_json_cannot_hold(tmp_path) -> None:
     [
         (too_few_values, {"x": "int64"}, BadInput, "too_few_values returned 1 values of 'x' for 2 documents"),
         (another_column, {"x": "int64"}, BadInput, r"another_column returned the columns \['y'\]"),
+        (fractions, {"x": "int64"}, BadInput, "'x' that are no int64"),
         (texts_for_numbers, {"x": "int64"}, BadInput, "'x' that are no int64"),
         (texts_for_numbers, {"x": "int32"}, BadConfig, r"columns\['x'\]='int32' is no type"),
         (texts_for_numbers, {}, BadConfig, "at least one column"),
