@@ -58,3 +58,16 @@ def test_every_module_and_argument_of_the_catalogue_is_described(page_writer: Mo
         module = importlib.import_module(f"marin_pipe.steps.{name}")
         for function_name, function, _ in page_writer.functions(module):
             assert function.__doc__, f"{name}.{function_name} says nothing"
+
+
+def test_the_page_of_attributes_names_every_column() -> None:
+    """An expression can only be written by who knows the columns."""
+    from marin_corpus.dedup import contamination, exact, near, paragraphs
+    from marin_corpus.filters import heuristics, language, pii, quality, rules
+
+    page = (DOCS / "reference" / "attributes.md").read_text()
+    modules = (heuristics, language, pii, quality, exact, paragraphs, near, contamination)
+    columns = [name for module in modules for name in module.SCHEMA.names]
+    assert len(columns) > 50
+    names = [*columns, *(name for name in vars(rules) if name.isupper())]
+    assert [name for name in names if f"`{name}`" not in page] == []
