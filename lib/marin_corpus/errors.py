@@ -1,5 +1,6 @@
 """Errors a user of the data library sees: what happened, why, and what to do next."""
 
+from traceback import extract_tb
 from typing import Any
 
 
@@ -33,3 +34,9 @@ class Mismatch(CorpusError):
 
 class CorruptData(CorpusError):
     """A file of ours that is missing, short or changed."""
+
+
+def described(error: Exception) -> str:
+    """Type, message and place of an error of a user's function: the traceback does not cross from a worker process."""
+    place = extract_tb(error.__traceback__)[-1]
+    return f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"

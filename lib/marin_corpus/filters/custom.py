@@ -1,6 +1,6 @@
 """Attributes by a function of the user's own."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sized
 from dataclasses import dataclass
 from typing import Any
 
@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from marin_corpus.documents.attributes import TYPES, Compute, map_attributes
 from marin_corpus.documents.read import DocumentSet
-from marin_corpus.errors import BadConfig, BadInput
+from marin_corpus.errors import BadConfig, BadInput, described
 from marin_corpus.output import Output
 
 
@@ -50,7 +50,18 @@ def custom_schema(config: CustomConfig) -> pa.Schema:
 
 def _checked(batch: pa.RecordBatch, config: CustomConfig) -> Mapping[str, Any]:
     name = f"{config.function.__module__}.{config.function.__qualname__}"
-    columns = config.function(batch, config.options)
+    try:
+        columns = config.function(batch, config.options)
+    except Exception as error:
+        raise BadInput(
+            f"{name} failed for {len(batch)} documents, the first of which is {batch.column('id')[0]}",
+            why=described(error),
+            next="correct the function: it must have a value for every document",
+        ) from error
+    if not isinstance(columns, Mapping):
+        raise BadInput(
+            f"{name} returned a value of type {type(columns).__name__}", next="return a dict of sequences by column"
+        )
     if set(columns) != set(config.columns):
         raise BadInput(
             f"{name} returned the columns {sorted(columns)}",
@@ -59,6 +70,11 @@ def _checked(batch: pa.RecordBatch, config: CustomConfig) -> Mapping[str, Any]:
         )
     checked = {}
     for field in custom_schema(config):
+        if not isinstance(columns[field.name], Sized):
+            raise BadInput(
+                f"{name} returned a value of type {type(columns[field.name]).__name__} for {field.name!r}",
+                next="return a sequence with one value for each document of the batch",
+            )
         if len(columns[field.name]) != len(batch):
             raise BadInput(
                 f"{name} returned {len(columns[field.name])} values of {field.name!r} for {len(batch)} documents",
@@ -66,7 +82,7 @@ def _checked(batch: pa.RecordBatch, config: CustomConfig) -> Mapping[str, Any]:
             )
         try:
             checked[field.name] = _column(columns[field.name], field.type)
-        except (pa.ArrowException, TypeError) as error:
+        except (pa.ArrowException, OverflowError, TypeError, ValueError) as error:
             raise BadInput(
                 f"{name} returned values of {field.name!r} that are no {config.columns[field.name]}: {error}",
                 why=f"columns says so of {field.name!r}",

@@ -60,7 +60,7 @@ class ReadConfig:
             raise BadConfig(f"max_record_bytes={self.max_record_bytes} must be from 1 to {1 << 30} (1 GiB)")
         try:
             self.splits_lines  # noqa: B018
-        except LookupError as error:
+        except (LookupError, ValueError) as error:
             raise BadConfig(f"encoding={self.encoding!r}: {error}", next='use a name such as "utf-8"') from error
 
     @property

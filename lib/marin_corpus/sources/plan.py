@@ -46,6 +46,13 @@ def plan_shards(files: Sequence[SourceFile], config: ReadConfig) -> dict[str, Re
     for a, b in pairwise(ordered):
         if a.name == b.name:
             raise BadInput(f"two files are called {a.name}: {a.url} and {b.url}")
+    for file in ordered:
+        if any("\ud800" <= character <= "\udfff" for character in file.name):
+            raise BadInput(
+                f"the name of the file {file.name!a} is not valid UTF-8",
+                why="documents say in their meta which file they are of",
+                next="rename it, or leave it out of the files",
+            )
     formats = [recognise(file.name, config.format) for file in ordered]
     whole = [file for file, (format, _) in zip(ordered, formats, strict=True) if format in WHOLE_FILE_FORMATS]
     if whole and (config.json_fields or config.meta_fields):
@@ -130,6 +137,8 @@ def _check_columns(piece: Piece, names: Iterable[str], config: ReadConfig) -> No
         # Whether a struct has the rest of a dotted name is seen when its type is.
         if name not in there and name.partition(".")[0] not in there:
             raise _no_column(piece, name, there)
+        if there.count(name) > 1:
+            raise BadInput(f"{piece.name}: {there.count(name)} columns are called {name!r}", next="rename all but one")
 
 
 def _no_column(piece: Piece, name: str, there: Sequence[str]) -> BadInput:

@@ -2,6 +2,7 @@
 
 import csv
 import json
+import re
 import sys
 from collections.abc import Iterator, Mapping
 from typing import Any, NoReturn, Protocol
@@ -16,6 +17,10 @@ from marin_corpus.sources.streams import Lines, Piece, excerpt, open_stream, und
 
 _BOM = b"\xef\xbb\xbf"
 _BATCH_ROWS = 512
+_MAX_NESTING = 200
+"""Objects and arrays within each other. Python's JSON reads so many wherever it is called from; beyond, that depends
+on how deep the caller's stack is, which would make a document's fate depend on the number of workers."""
+_BRACKETS = re.compile(r'"(?:[^"\\]|\\.)*+"?|([\[{])|[\]}]', re.DOTALL)
 
 
 class Records(Protocol):
@@ -65,16 +70,32 @@ class JsonLines:
             if lines.offset == 0:
                 line = line.removeprefix(_BOM)
             try:
-                record = decode(line.decode(encoding))
+                text = line.decode(encoding)
+                if text.count("[") + text.count("{") > _MAX_NESTING and _is_too_deep(text):
+                    yield BadRecord("invalid_json", f"objects and arrays nest deeper than {_MAX_NESTING}")
+                    continue
+                record = decode(text)
             except UnicodeDecodeError as error:
                 yield undecodable(error, offset=lines.offset)
             except json.JSONDecodeError as error:
                 if not error.doc.isspace() and error.doc:
                     yield _invalid_json(error)
-            except (RecursionError, ValueError) as error:
+            except ValueError as error:
                 yield BadRecord("invalid_json", f"invalid JSON: {error}")
             else:
                 yield record if isinstance(record, dict) else _no_object(record)
+
+
+def _is_too_deep(text: str) -> bool:
+    depth = 0
+    for match in _BRACKETS.finditer(text):
+        if match[1]:
+            depth += 1
+            if depth > _MAX_NESTING:
+                return True
+        elif match[0][0] != '"':
+            depth -= 1
+    return False
 
 
 def _refuse_constant(name: str) -> NoReturn:
@@ -227,13 +248,16 @@ def _rows(batch: pa.RecordBatch) -> Iterator[Mapping[str, Any] | BadRecord]:
     batch = pa.RecordBatch.from_arrays(texts, names=batch.schema.names)
     try:
         yield from batch.to_pylist()
-    except UnicodeDecodeError:
-        # Nothing was given out yet: all rows are made before the first is yielded.
+    except (OverflowError, ValueError):
+        # Bytes that are not UTF-8, or a time within a list that Python has no date for. Nothing was given out yet: all
+        # rows are made before the first is yielded.
         for index in range(batch.num_rows):
             try:
                 (record,) = batch.slice(index, 1).to_pylist()
             except UnicodeDecodeError as error:
                 record = BadRecord("invalid_encoding", f"a text column holds bytes that are not UTF-8: {error.reason}")
+            except (OverflowError, ValueError) as error:
+                record = BadRecord("wrong_type", f"a value of a column cannot be said in JSON: {error}")
             yield record
 
 

@@ -10,7 +10,7 @@ from typing import IO, Any, cast
 
 import pyarrow as pa
 
-from marin_corpus.errors import BadInput
+from marin_corpus.errors import BadConfig, BadInput
 from marin_corpus.files import Location, open_binary
 from marin_corpus.sources.formats import Compression, Format
 from marin_corpus.sources.problems import BadRecord
@@ -34,13 +34,17 @@ def find_files(place: Location, pattern: str) -> list[SourceFile]:
 
     Raises:
         BadInput: nothing matches.
+        BadConfig: the pattern is no glob.
     """
     from fsspec.core import url_to_fs
     from fsspec.utils import glob_translate
 
     root = str(place)
     system, path = url_to_fs(root)
-    matches = re.compile(glob_translate(pattern)).match
+    try:
+        matches = re.compile(glob_translate(pattern)).match
+    except ValueError as error:
+        raise BadConfig(f"pattern={pattern!r} is no glob: {error}", next='use one such as "**/*.jsonl"') from error
     found = []
     # One listing, with sizes, for any number of files.
     for url, info in system.find(path, detail=True).items():

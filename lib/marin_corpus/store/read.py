@@ -139,7 +139,7 @@ class TokenStore:
             ends = np.empty(self.num_documents, np.int64)
             parts = range(len(self.manifest.parts))
             document = 0
-            for part, found in zip(parts, self._files.read_whole(".idx", ENDS, parts), strict=True):
+            for part, found in zip(parts, self._document_ends_of(parts), strict=True):
                 np.add(found, self._token_start(part), out=ends[document : document + len(found)], casting="unsafe")
                 document += len(found)
             self._ends = ends
@@ -155,11 +155,23 @@ class TokenStore:
         part_of = np.searchsorted(self._token_ends, offsets, side="right")
         parts = np.unique(part_of).tolist()
         documents = np.empty(len(offsets), np.int64)
-        for part, ends in zip(parts, self._files.read_whole(".idx", ENDS, parts), strict=True):
+        for part, ends in zip(parts, self._document_ends_of(parts), strict=True):
             rows = part_of == part
             within = (offsets[rows] - self._token_start(part)).astype(ENDS)
             documents[rows] = np.searchsorted(ends, within, side="right") + self._document_start(part)
         return documents
+
+    def _document_ends_of(self, parts: Sequence[int]) -> list[NDArray[Any]]:
+        """For each of these parts the offset in it after each document. Changed ones would ask for any memory."""
+        indices = self._files.read_whole(".idx", ENDS, parts)
+        for part, ends in zip(parts, indices, strict=True):
+            if xxhash.xxh3_128_hexdigest(ends.data) != self.manifest.parts[part].files[".idx"].digest:
+                raise CorruptData(
+                    f"{self._files.url(part, '.idx')} was changed",
+                    why="its digest is not that of the store's manifest",
+                    next="restore it, or tokenize again",
+                )
+        return indices
 
     def document_ids(self, documents: ArrayLike) -> list[str]:
         """[n] ids (32 hex digits) of documents by their global numbers."""

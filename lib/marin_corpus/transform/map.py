@@ -5,13 +5,12 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from traceback import extract_tb
 from typing import Any, TypeAlias
 
 from marin_corpus.documents.read import DocumentPart, DocumentSet, read_batches
 from marin_corpus.documents.schema import Document, encode_meta
 from marin_corpus.documents.write import DocumentWriter, Written, write_documents_manifest
-from marin_corpus.errors import BadConfig, BadInput
+from marin_corpus.errors import BadConfig, BadInput, described
 from marin_corpus.output import Output
 
 DROPPED_BY_FUNCTION = "dropped by the function"
@@ -81,7 +80,7 @@ def _map_shard(job: _Job, path: Path) -> dict[str, Any]:
                 raise BadInput(
                     f"{job.function.__module__}.{job.function.__qualname__} failed for document {identifier} "
                     f"of source {source!r}, row {row} of {job.part.name}",
-                    why=_described(error),
+                    why=described(error),
                     next="correct the function, or let it return None to leave such a document out",
                 ) from error
             if reason is not None:
@@ -127,9 +126,3 @@ def _add(document: Document, writer: DocumentWriter) -> None:
 
 def _kind(value: object) -> str:
     return f"a value of type {type(value).__name__}"
-
-
-def _described(error: Exception) -> str:
-    """Type, message and place: the traceback does not cross from a worker process."""
-    place = extract_tb(error.__traceback__)[-1]
-    return f"{type(error).__name__}: {error} ({place.filename}, line {place.lineno})"

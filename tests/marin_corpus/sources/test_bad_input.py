@@ -1,13 +1,15 @@
 """Input that cannot be used: one error that names the file, the place and what to do; nothing published."""
 
+import os
 import struct
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
-from marin_corpus.errors import BadInput
+from marin_corpus.errors import BadConfig, BadInput
 from marin_corpus.output import LocalOutput
 from marin_corpus.sources import plan
 from marin_corpus.sources.config import ReadConfig
@@ -72,6 +74,42 @@ def test_errors_cross_from_worker_processes(raw: Path, tmp_path: Path, monkeypat
     error = refused(raw, tmp_path / "out", workers=2)
     assert error.what.startswith("b.jsonl, line 4: invalid JSON")
     assert 'on_bad_record="skip"' in error.next
+
+
+def test_nesting_has_one_bound_however_deep_the_stack_is(raw: Path, tmp_path: Path) -> None:
+    def line(depth: int) -> bytes:
+        inner = b"[" * (depth - 1) + b"1e999" + b"]" * (depth - 1)
+        return b'{"text": "%d", "m": ' % depth + inner + b"}\n"
+
+    flat = b'{"text": "flat", "m": "' + b'[{\\"' * 500 + b'", "n": [' + b"{}, " * 500 + b"{}]}\n"
+    (raw / "a.jsonl").write_bytes(line(200) + line(201) + line(100_000) + flat)
+    options: dict[str, Any] = {"on_bad_record": "skip", "meta_fields": ("m",)}
+
+    def below(frames: int, out: Path) -> list[str]:
+        if frames:
+            return below(frames - 1, out)
+        assert read(raw, out, **options).dropped == {"invalid_json": 2}
+        return texts(out)
+
+    assert below(0, tmp_path / "0") == below(500, tmp_path / "500") == ["200", "flat"]
+    assert "line 2: objects and arrays nest deeper than 200" in refused(raw, tmp_path / "out").what
+
+
+def test_a_name_that_is_not_utf8(raw: Path, tmp_path: Path) -> None:
+    (raw / "a.jsonl").write_bytes(GOOD)
+    (raw / os.fsdecode(b"\xff.jsonl")).write_bytes(GOOD)
+    assert r"'\udcff.jsonl' is not valid UTF-8" in refused(raw, tmp_path / "out", on_bad_record="skip").what
+
+
+@pytest.mark.parametrize("encoding", ["undefined", "utf-8\0", "rot13", ""])
+def test_an_encoding_that_is_none(encoding: str) -> None:
+    with pytest.raises(BadConfig, match="encoding="):
+        ReadConfig(source="x", encoding=encoding)
+
+
+def test_a_pattern_that_is_no_glob(raw: Path) -> None:
+    with pytest.raises(BadConfig, match=r"pattern='a\*\*b' is no glob"):
+        find_files(raw, "a**b")
 
 
 def test_a_surrogate_in_meta(raw: Path, tmp_path: Path) -> None:
@@ -170,6 +208,13 @@ def test_parquet(raw: Path, tmp_path: Path) -> None:
     assert "it has m.y" in case({"text": ["a"], "m": [{"y": 1}]}, meta_fields=("m.x",))
     assert "holds bytes" in case({"text": ["a"], "url": [b"u"]}, meta_fields=("url",))
     nested = pa.array([[0]], pa.list_(pa.timestamp("ns")))
+    far = pa.array([[1 << 50]], pa.list_(pa.timestamp("ms")))
+    assert "row 1: a value of a column cannot be said in JSON" in case(
+        {"text": ["a"], "url": far}, meta_fields=("url",)
+    )
+    twice = pa.Table.from_arrays([pa.array(["a"])] * 2, names=["text", "text"])
+    pq.write_table(twice, path)
+    assert "b.parquet: 2 columns are called 'text'" in refused(raw, tmp_path / "out").what
     assert "nanoseconds" in case({"text": ["a"], "url": nested}, meta_fields=("url",))
     whole = (raw / "a.parquet").read_bytes()
     for data in (whole[:-1], whole[: len(whole) // 2], b"PAR1", GOOD):

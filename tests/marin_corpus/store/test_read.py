@@ -187,6 +187,18 @@ def test_verify_names_a_changed_file(tmp_path, opened):
         opened(folder).verify()
 
 
+def test_a_changed_index_is_refused(tmp_path, opened):
+    folder = write_store(tmp_path, DOCUMENTS)
+    path = folder / "part-00003.idx"
+    data = bytearray(path.read_bytes())
+    data[4] ^= 0xFF  # A document of terabytes, if it were believed.
+    path.write_bytes(data)
+    with pytest.raises(CorruptData, match=r"part-00003\.idx was changed"):
+        opened(folder).document_ends()
+    with pytest.raises(CorruptData, match=r"part-00003\.idx was changed"):
+        opened(folder).document_of(np.arange(opened(folder).num_tokens))
+
+
 def test_a_thousand_parts_open_with_one_read(tmp_path):
     write_store(tmp_path, [[[k % 1000, 0]] for k in range(1000)])
     with slow_store(tmp_path) as slow:

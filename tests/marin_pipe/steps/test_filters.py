@@ -143,9 +143,34 @@ def test_sums_leave_out_what_json_cannot_hold(tmp_path) -> None:
     assert found.sums == {"x": 3.5}
 
 
+def nothing(_batch: Any, _options: None) -> None:
+    return None
+
+
+def one_for_all(_batch: Any, _options: None) -> dict[str, Any]:
+    return {"x": 1}
+
+
+def half_a_character(batch: Any, _options: None) -> dict[str, Any]:
+    return {"x": ["\ud800"] * len(batch)}
+
+
+def too_large(batch: Any, _options: None) -> dict[str, Any]:
+    return {"x": [1 << 64] * len(batch)}
+
+
+def failing(_batch: Any, options: None) -> dict[str, Any]:
+    raise KeyError("missing", options)
+
+
 @pytest.mark.parametrize(
     ("function", "columns", "error", "message"),
     [
+        (nothing, {"x": "int64"}, BadInput, "nothing returned a value of type NoneType"),
+        (one_for_all, {"x": "int64"}, BadInput, "one_for_all returned a value of type int for 'x'"),
+        (half_a_character, {"x": "string"}, BadInput, "'x' that are no string"),
+        (too_large, {"x": "int64"}, BadInput, "'x' that are no int64"),
+        (failing, {"x": "int64"}, BadInput, r"failing failed for 2 documents(.|\n)*KeyError: .*missing.*test_filters"),
         (too_few_values, {"x": "int64"}, BadInput, "too_few_values returned 1 values of 'x' for 2 documents"),
         (another_column, {"x": "int64"}, BadInput, r"another_column returned the columns \['y'\]"),
         (fractions, {"x": "int64"}, BadInput, "'x' that are no int64"),
