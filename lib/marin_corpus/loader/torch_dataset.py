@@ -1,5 +1,7 @@
 """The run as a map-style dataset, for loaders of other libraries; needs none of them."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from marin_corpus.loader.loader import Loader
@@ -21,8 +23,14 @@ class TorchMapDataset:
         return self._num_sequences
 
     def __getitem__(self, index: int) -> Batch:
-        if not -len(self) <= index < len(self):
-            raise IndexError(f"sequence {index} of {len(self)}")
-        batch = self._loader.sequences(np.array([index % len(self)]))
+        return self.__getitems__([index])[0]
+
+    def __getitems__(self, indices: Sequence[int]) -> list[Batch]:
+        """Several at once, which torch asks for when a dataset can: the stores are then read once for all of them."""
+        for index in indices:
+            if not -len(self) <= index < len(self):
+                raise IndexError(f"sequence {index} of {len(self)}")
+        batch = self._loader.sequences(np.array(indices, np.int64) % len(self))
         # Converters to tensors want arrays they may write to.
-        return {name: array[0] if array.flags.writeable else array[0].copy() for name, array in batch.items()}
+        arrays = {name: array if array.flags.writeable else array.copy() for name, array in batch.items()}
+        return [{name: array[row] for name, array in arrays.items()} for row in range(len(indices))]

@@ -139,5 +139,11 @@ def test_the_run_as_a_map_dataset_is_its_batches_row_by_row() -> None:
     assert all((np.stack([row[name] for row in rows]) == expected[name]).all() for name in expected)
     assert all(array.flags.writeable and array.shape == (10,) for array in rows[0].values())
     assert (dataset[-1]["tokens"] == rows[-1]["tokens"]).all()
+    together = dataset.__getitems__([3, len(dataset) - 1, 3])
+    for found, index in zip(together, (3, -1, 3), strict=True):
+        assert all((found[name] == dataset[index][name]).all() for name in expected)
+        assert all(array.flags.writeable for array in found.values())
     with pytest.raises(IndexError):
         dataset[len(dataset)]
+    with pytest.raises(IndexError, match=f"sequence {len(dataset)} of"):
+        dataset.__getitems__([0, len(dataset)])
