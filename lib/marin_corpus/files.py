@@ -66,9 +66,9 @@ def read_whole(url: str, size_bytes: int, digest: str | None = None, *, next: st
 
 @contextmanager
 def open_parquet(url: str) -> Iterator[Any]:
-    """A `pyarrow.parquet.ParquetFile`, as a context manager."""
+    """A `pyarrow.parquet.ParquetFile`, as a context manager. Checksums of pages are verified where there are some."""
     import pyarrow.parquet as pq
 
     # Both are closed: a ParquetFile leaves a file that it was given open.
-    with open_binary(url) as file, pq.ParquetFile(file) as parquet:
+    with open_binary(url) as file, pq.ParquetFile(file, page_checksum_verification=True) as parquet:
         yield parquet

@@ -143,7 +143,7 @@ class AttributeWriter:
     def __init__(self, path: Path, part: DocumentPart, schema: pa.Schema) -> None:
         self._part = part
         self._rows = 0
-        self._writer = pq.ParquetWriter(path, schema, compression="zstd", compression_level=3)
+        self._writer = pq.ParquetWriter(path, schema, compression="zstd", compression_level=3, write_page_checksum=True)
         self._writer.add_key_value_metadata({"rows_digest": part.rows_digest})
 
     def __enter__(self) -> "AttributeWriter":

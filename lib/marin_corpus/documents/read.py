@@ -1,5 +1,6 @@
 """Reading sets of documents."""
 
+import errno
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -18,6 +19,7 @@ from marin_corpus.files import Location, open_parquet
 from marin_corpus.manifest import parts_of, read_manifest
 
 _BATCH_ROWS = 4096
+_AGAIN = "make the data again"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,16 +117,22 @@ def opened_part(part: PartFile) -> Iterator[pq.ParquetFile]:
                 raise CorruptData(
                     f"{part.url} is not the file that its manifest describes",
                     why=f"{file.metadata.num_rows} rows instead of {part.num_documents}, or others",
-                    next="make the data again",
+                    next=_AGAIN,
                 )
             yield file
-    except (FileNotFoundError, pa.ArrowInvalid) as error:
-        raise CorruptData(f"{part.url} is missing or damaged", why=str(error), next="make the data again") from error
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
+        if isinstance(error, OSError) and error.errno not in (None, errno.ENOENT):
+            raise  # of the disk or the network; Arrow's, about what the file holds, have no number
+        raise CorruptData(f"{part.url} is missing or damaged", why=str(error), next=_AGAIN) from error
 
 
 def read_batches(part: DocumentPart, columns: Sequence[str] = tuple(SCHEMA.names)) -> Iterator[pa.RecordBatch]:
     """The rows of a part in order, a row group (about 16 MB of text) in memory at a time. Raises `CorruptData`."""
     with opened_part(part) as file:
+        if not file.schema_arrow.equals(SCHEMA):
+            raise CorruptData(f"{part.url} is damaged", why="its columns are not those of documents", next=_AGAIN)
+        if sum(file.metadata.row_group(group).num_rows for group in range(file.num_row_groups)) != part.num_documents:
+            raise CorruptData(f"{part.url} is damaged", why="its row groups lack rows", next=_AGAIN)
         for group in range(file.num_row_groups):
             table = file.read_row_group(group, columns=list(columns))
             yield from table.to_batches(max_chunksize=_BATCH_ROWS)

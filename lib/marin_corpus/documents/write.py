@@ -107,7 +107,12 @@ class DocumentWriter:
         if self._writer is None:
             # Dictionary encoding of texts and ids costs time and saves nothing.
             self._writer = pq.ParquetWriter(
-                self._part_path(), SCHEMA, compression="zstd", compression_level=3, use_dictionary=["source"]
+                self._part_path(),
+                SCHEMA,
+                compression="zstd",
+                compression_level=3,
+                use_dictionary=["source"],
+                write_page_checksum=True,
             )
         self._digest.update(self._columns["id"])
         self._writer.write_table(

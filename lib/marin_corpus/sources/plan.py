@@ -113,7 +113,7 @@ def _parquet_pieces(piece: Piece, config: ReadConfig) -> Iterator[tuple[Piece, i
         with open_parquet(piece.url) as file:
             schema: pa.Schema = file.schema_arrow
             group_bytes = [file.metadata.row_group(i).total_byte_size for i in range(file.num_row_groups)]
-    except (OSError, pa.ArrowException) as error:
+    except (OSError, UnicodeDecodeError, pa.ArrowException) as error:
         raise BadInput(
             f"{piece.name} is not a whole parquet file", why=str(error), next="copy or download the file again"
         ) from error

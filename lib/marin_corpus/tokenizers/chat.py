@@ -100,6 +100,13 @@ def encode_chat_document(tokenizer: Tokenizer, text: str, template: str | None =
         BadInput: it is something else; see `encode_chat`.
     """
     try:
+        return _encode_content(tokenizer, text, template)
+    except RecursionError as error:
+        raise BadInput("objects and arrays nest too deeply in the text", next=_FORM) from error
+
+
+def _encode_content(tokenizer: Tokenizer, text: str, template: str | None) -> Encoded:
+    try:
         content = json.loads(text)
     except ValueError as error:
         raise BadInput(f"the text is not JSON: {error}", next=_FORM) from error

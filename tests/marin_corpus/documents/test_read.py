@@ -1,6 +1,7 @@
 """A reader takes the documents that the manifest names, and nothing else."""
 
 import shutil
+from collections import Counter
 from pathlib import Path
 
 import pytest
@@ -52,6 +53,40 @@ def test_a_truncated_part_is_refused(tmp_path: Path, kept: int) -> None:
     path = folder / "part-00000-000.parquet"
     path.write_bytes(path.read_bytes()[:kept])
     with pytest.raises(CorruptData, match=r"part-00000-000\.parquet"):
+        read_all(folder)
+
+
+def test_no_changed_byte_goes_unnoticed(tmp_path: Path) -> None:
+    texts = ["one text of some words", "another one of them"]
+    folder = tmp_path / "a"
+    folder.mkdir()
+    with DocumentWriter(folder / "part.parquet", part_text_bytes=None) as writer:
+        for text in texts:
+            writer.add(text, source="s", meta={"n": 1})
+    write_documents_manifest(LocalOutput(folder), writer.summary())
+    path = folder / "part.parquet"
+    whole = path.read_bytes()
+    (part,) = DocumentSet.open(folder).parts
+    expected = [batch.to_pydict() for batch in read_batches(part)]
+    found: Counter[str] = Counter()
+    for at in range(len(whole)):
+        changed = bytearray(whole)
+        changed[at] ^= 1 << at % 8
+        path.write_bytes(changed)
+        try:
+            found["same" if [batch.to_pydict() for batch in read_batches(part)] == expected else "other"] += 1
+        except CorruptData:
+            found["refused"] += 1
+    assert found["other"] == 0
+    assert found["refused"] > len(whole) / 2
+
+
+def test_an_error_of_the_disk_is_not_one_of_the_data(tmp_path: Path) -> None:
+    folder = make(tmp_path / "a", ["one"])
+    path = folder / "part-00000-000.parquet"
+    path.unlink()
+    path.mkdir()
+    with pytest.raises(IsADirectoryError):
         read_all(folder)
 
 

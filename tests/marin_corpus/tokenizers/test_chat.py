@@ -248,6 +248,7 @@ USER = {"role": "user", "content": "Hello"}
     ("document", "message"),
     [
         ("{", "not JSON"),
+        ('{"messages": ' + "[" * 100_000 + "]" * 100_000 + "}", "nest too deeply"),
         ("[]", "list in JSON"),
         ("{}", r"an object of nothing(.|\n)*messages"),
         ({"messages": [USER], "labels": 1}, "'messages', 'labels'"),
