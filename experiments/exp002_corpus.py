@@ -66,7 +66,7 @@ def report_corpus(
 
     components = tuple(ComponentConfig(name=name, weight=weight) for name, weight in sorted(weights.items()))
     config = LoaderConfig(sequence_length=sequence_length, global_batch_size=32, components=components)
-    loader = Loader({name: tokens[name].open("train") for name in weights}, config)
+    loader = Loader({name: store.open("train") for name, store in tokens.items() if name in weights}, config)
     lines = ["# Corpora", ""]
     for name, documents in sorted(clean.items()):
         drops = ", ".join(f"{count} {reason}" for reason, count in documents.dropped.items() if count) or "none"

@@ -33,8 +33,8 @@ class ShingleConfig:
     def __post_init__(self) -> None:
         if self.unit not in ("word", "character"):
             raise BadConfig(f"unit={self.unit!r} must be 'word' or 'character'")
-        if self.size < 1:
-            raise BadConfig(f"size={self.size} must be at least 1")
+        if not 1 <= self.size <= 10_000:
+            raise BadConfig(f"size={self.size} must be from 1 to 10000")
         if self.max_characters < 1:
             raise BadConfig(f"max_characters={self.max_characters} must be at least 1")
 

@@ -22,6 +22,8 @@ _CONTROL = re.compile("[\x00-\x08\x0e-\x1f\x7f-\x84\x86-\x9f]+")
 
 TOO_MANY_MARKS = "too many combining marks in a row"
 _MAX_MARKS = 1000
+_MOST_REPEATS = 1_000_000
+"""More than that is no limit; `re` has one of its own."""
 # Marks and control characters are among these; found many times as fast.
 _LONG_RUN = re.compile(f"[^\t\n -~\xa0-\u02ff]{{{_MAX_MARKS}}}")
 
@@ -46,6 +48,9 @@ class NormaliseConfig:
             raise BadConfig(f"max_spaces={self.max_spaces} must be at least 1: words would run together")
         if self.max_blank_lines < 0:
             raise BadConfig(f"max_blank_lines={self.max_blank_lines} must be at least 0")
+        for name in ("max_spaces", "max_blank_lines"):
+            if getattr(self, name) > _MOST_REPEATS:
+                raise BadConfig(f"{name}={getattr(self, name)} must be at most {_MOST_REPEATS}")
 
 
 def normalise(documents: DocumentSet, config: NormaliseConfig, output: Output) -> Written:

@@ -69,7 +69,7 @@ def test_only_the_beginning_of_a_giant_text_is_compared():
     assert len(shingles.unique(0)) == len(re.findall(r"\S+", text[:100])) - 1
 
 
-@pytest.mark.parametrize("bad", [{"size": 0}, {"unit": "line"}, {"max_characters": 0}])
+@pytest.mark.parametrize("bad", [{"size": 0}, {"size": 1 << 70}, {"unit": "line"}, {"max_characters": 0}])
 def test_impossible_settings_are_refused(bad):
     with pytest.raises(BadConfig, match=next(iter(bad))):
         ShingleConfig(**bad)

@@ -90,7 +90,16 @@ def test_marks_without_end_are_dropped_and_counted(tmp_path) -> None:
     assert result.dropped == {"too many combining marks in a row": 2}
 
 
-@pytest.mark.parametrize(("name", "value"), [("unicode_form", "NFD"), ("max_spaces", 0), ("max_blank_lines", -1)])
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("unicode_form", "NFD"),
+        ("max_spaces", 0),
+        ("max_blank_lines", -1),
+        ("max_spaces", 1 << 40),
+        ("max_blank_lines", 1 << 40),
+    ],
+)
 def test_settings_that_cannot_be(name, value) -> None:
     with pytest.raises(BadConfig, match=name):
         NormaliseConfig(**{name: value})
