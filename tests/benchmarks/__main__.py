@@ -55,9 +55,9 @@ def _table(rows: list[Row]) -> str:
     head = (
         "# Benchmarks\n\nWritten by `make bench`. CPU seconds count the whole process tree; each figure is the median "
         f"of its runs, on {os.cpu_count()} cores, Python {platform.python_version()}. A baseline is measured in the "
-        "same run: for the engine, a bare loop in one process that makes the same storage calls; for the data library, the "
-        "plain way to the same result (the `tokenizers` library alone, MinHash in plain Python, `pread` for each window, a "
-        "bare shuffle and gather in numpy).\n\n"
+        "same run: for the engine, a bare loop in one process that makes the same storage calls; for the data library, "
+        "the plain way to the same result (the `tokenizers` library alone, MinHash in plain Python, `pread` for each "
+        "window, a bare shuffle and gather in numpy).\n\n"
         "| what | value | baseline | ratio | runs |\n| --- | --- | --- | --- | --- |\n"
     )
     return head + "".join(
