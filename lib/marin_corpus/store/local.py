@@ -74,9 +74,6 @@ class LocalFiles:
         """All items of the files of `parts`."""
         return [np.frombuffer(self._map(part, suffix), dtype) for part in parts]
 
-    def prefetch(self, suffix: str, dtype: np.dtype[Any], stretches: Stretches) -> None:
-        """Nothing: the operating system reads files ahead."""
-
     def read_range(self, part: int, suffix: str, start: int, stop: int) -> bytes:
         """Bytes of a file."""
         return self._map(part, suffix)[start:stop]

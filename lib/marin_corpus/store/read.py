@@ -34,8 +34,6 @@ class _Files(Protocol):
 
     def read_whole(self, suffix: str, dtype: np.dtype[Any], parts: Sequence[int]) -> list[NDArray[Any]]: ...
 
-    def prefetch(self, suffix: str, dtype: np.dtype[Any], stretches: Stretches) -> None: ...
-
     def read_range(self, part: int, suffix: str, start: int, stop: int) -> bytes: ...
 
 
@@ -126,8 +124,8 @@ class TokenStore:
         return self._files.read(".mask", _U8, stretches, len(starts), length).astype(np.float32) / np.float32(255)
 
     def prefetch(self, starts: ArrayLike, length: int) -> None:
-        """Remote stores: begin to fetch these windows, and return. Local ones: nothing."""
-        if self.is_remote:
+        """Remote stores: begin to fetch these windows, and return. Local ones: nothing, the system reads ahead."""
+        if isinstance(self._files, RemoteFiles):
             _, stretches = self._plan(starts, length)
             self._files.prefetch(".tok", self.dtype, stretches)
             if self.has_mask:
